@@ -32,10 +32,12 @@ from collections.abc import Callable
 
 import cryptography
 import numpy as np
+import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from fedpriv.federation.secagg.masks import BLOCK
 from fedpriv.federation.secagg.protocol import Client, Session, forward, unmask
-from fedpriv.federation.secagg.ring import BLOCK, Ring
+from fedpriv.federation.secagg.ring import Ring
 
 GOAL = 0.5
 """Seconds of CPU a client, at 30 M parameters and 8 clients."""
@@ -65,6 +67,7 @@ def contenders(size: int, count: int, flower_size: int) -> dict[str, Callable[..
     everybody = set(boxes)
     ring = Ring.fitting(1.0, count)
     values = np.random.default_rng(0).standard_normal(size).astype(np.float32) * np.float32(0.1)
+    vector = torch.from_numpy(values)
     middle = clients[count // 2]
 
     def keys() -> None:
@@ -78,7 +81,7 @@ def contenders(size: int, count: int, flower_size: int) -> dict[str, Callable[..
         return lambda: unmask(session, roster, everybody, survivors, total, answers)
 
     jobs = {
-        "masking": _timed(lambda: middle.mask(roster, everybody, values, ring)),
+        "masking": _timed(lambda: middle.mask(roster, everybody, vector, ring)),
         "keys": _timed(keys),
         "copy": _timed(values.copy),
         "ChaCha20 alone": _timed(lambda: _streams(size, count, _chacha)),

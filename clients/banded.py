@@ -8,6 +8,7 @@ c_1 x_{t-1} + … + c_{b-1} x_{t-b+1}. A round in which it was not asked, or fai
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from fedpriv.federation.client import ClientContext
 from fedpriv.privacy.banded import coefficients, turn
 from fedpriv.runtime.client_memory import ClientMemory
-from fedpriv.runtime.vectors import Vector
+from fedpriv.runtime.vectors import Vector, as_tensor, on_host
 
 SUM = "sum"
 """Name of what a client remembers of a round: the sum of its clipped contributions."""
@@ -28,7 +29,7 @@ def in_turn(context: ClientContext, units: NDArray[np.int64], bands: int) -> NDA
     return np.array(own, np.int64)
 
 
-def owed(context: ClientContext, bands: int) -> dict[int, Vector]:
+def owed(context: ClientContext, bands: int) -> dict[int, NDArray[Any]]:
     """Returns the sums of earlier rounds of which this one still tells, by round.
 
     A repeated round tells of itself alone. What it would add has been released before, and whoever
@@ -45,7 +46,7 @@ def owed(context: ClientContext, bands: int) -> dict[int, Vector]:
 
 
 def with_owed(
-    context: ClientContext, own: Vector, earlier: Mapping[int, Vector], bands: int
+    context: ClientContext, own: Vector, earlier: Mapping[int, NDArray[Any]], bands: int
 ) -> Vector:
     """Returns c_0 x_t + … + c_{b-1} x_{t-b+1}, and remembers x_t.
 
@@ -55,11 +56,11 @@ def with_owed(
         earlier: of `owed`.
         bands: b.
     """
-    round, weights = context.instruction.round, coefficients(bands).astype(own.dtype)
-    memory_of(context).write(SUM, round, own, needed_from=round - bands + 2)
+    round, weights = context.instruction.round, coefficients(bands).tolist()
+    memory_of(context).write(SUM, round, on_host(own), needed_from=round - bands + 2)
     total: Vector = own * weights[0]
     for t, past in earlier.items():
-        total += past * weights[round - t]
+        total += as_tensor(past).to(own) * weights[round - t]
     return total
 
 

@@ -21,6 +21,7 @@ from fedpriv.federation.messages import NUM_EXAMPLES
 from fedpriv.federation.private_strategy import BATCH, STEPS, TOLD, VARIANT
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian
+from fedpriv.runtime.vectors import over_
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.per_example import PerExample, Way
 
@@ -78,7 +79,7 @@ class DPLocalTraining:
             if clipped.nonfinite:
                 context.notes.append(f"{clipped.nonfinite} gradients are not finite, counted as 0")
             total = add_gaussian(clipped.total, mechanism.noise_std, noise)
-            total /= total.dtype.type(divisor)
+            over_(total, divisor)
             for name, piece in context.layout.named({"float": total}).items():
                 parameter = context.model.get_parameter(name)
                 parameter.grad = piece.to(parameter)

@@ -22,6 +22,7 @@ from fedpriv.federation.client import ClientContext, ClientUpdate, Draw
 from fedpriv.federation.messages import Instruction
 from fedpriv.privacy.clipping import clip
 from fedpriv.runtime.tensors import digest
+from fedpriv.runtime.vectors import on_host
 from fedpriv.training.computing import Backward
 
 
@@ -57,7 +58,7 @@ class BatchGradient:
         """Returns ∇, and nothing beside it: the loss of a batch would tell of it too."""
         rows = self.drawn(context.examples, context.instruction, context.generator)
         if not len(rows):
-            return ClientUpdate({"float": np.zeros_like(context.parameters["float"])}, {})
+            return ClientUpdate({"float": torch.zeros_like(context.parameters["float"])}, {})
         Backward(context.computing)(context.model, context.examples.batch(rows, context.device))
         update = context.layout.vectors(
             {
@@ -70,10 +71,10 @@ class BatchGradient:
             update = clip(update, self.clip_norm).clipped
         if self.gradient_noise:
             # Noise hides one gradient only, also where a run goes on with other data.
-            told = f", {digest({'': update})}" if context.secret else ""
+            told = f", {digest({'': on_host(update)})}" if context.secret else ""
             rng = context.generator(f"gradient noise{told}", hides=True)
-            noise = rng.standard_normal(update.shape, dtype=np.float32)
-            update = update + update.dtype.type(self.gradient_noise) * noise
+            noise = torch.from_numpy(rng.standard_normal(tuple(update.shape), dtype=np.float32))
+            update = update + noise.to(update).mul_(self.gradient_noise)
         return ClientUpdate({"float": update}, {})
 
     def drawn(self, examples: Examples, instruction: Instruction, draw: Draw) -> NDArray[np.int64]:

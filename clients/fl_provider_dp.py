@@ -117,7 +117,7 @@ class ProviderUpdates:
         mechanism = Mechanism.from_settings(context.instruction.settings)
         owners = _owners(context.examples, mechanism)
         drawn, purpose = _sample(owners, mechanism, context.generator), "privacy noise"
-        earlier, left = dict[int, Vector](), Norms()
+        earlier, left = dict[int, NDArray[Any]](), Norms()
         if mechanism.bands > 1:
             drawn = in_turn(context, drawn, mechanism.bands)
             earlier = owed(context, mechanism.bands)
@@ -129,10 +129,8 @@ class ProviderUpdates:
             # Two messages that differ may not have the same noise.
             purpose += f", {depends}" if context.key else ""
         # Whole numbers promise more than the rounding of sums in single precision would keep.
-        dtype = np.float64 if mechanism.scale else context.parameters["float"].dtype
-        total, given = self._clipped_sum(
-            context, owners, drawn, mechanism.clip_norm, left, np.dtype(dtype)
-        )
+        dtype = torch.float64 if mechanism.scale else context.parameters["float"].dtype
+        total, given = self._clipped_sum(context, owners, drawn, mechanism.clip_norm, left, dtype)
         _remember(context, mechanism, given)
         if mechanism.bands > 1:
             total = with_owed(context, total, earlier, mechanism.bands)
@@ -179,7 +177,7 @@ class ProviderUpdates:
         drawn: NDArray[np.int64],
         clip_norm: float,
         left: Norms,
-        dtype: np.dtype[np.floating[Any]],
+        dtype: torch.dtype,
     ) -> tuple[Vector, Norms]:
         """Returns Σ_P Δ̂_P and each norm; notes the providers whose change is not finite.
 
@@ -193,16 +191,16 @@ class ProviderUpdates:
         """
         giving = [provider for provider in drawn.tolist() if left.get(provider, clip_norm) > 0]
         members = {provider: np.flatnonzero(owners == provider) for provider in giving}
-        total, notes = np.zeros(context.parameters["float"].size, dtype), list[str]()
+        total, notes = torch.zeros_like(context.parameters["float"], dtype=dtype), list[str]()
         given: Norms = {}
 
         def add(changes: Iterable[tuple[int, Vector]]) -> None:
-            total.fill(0)
+            total.zero_()
             notes.clear()
             for provider, change in changes:
                 most = min(clip_norm, left.get(provider, clip_norm))
                 clipped = clip(change, most)
-                np.add(total, clipped.clipped, out=total)
+                total.add_(clipped.clipped)
                 given[provider] = min(clipped.norm, most) if clipped.finite else 0.0
                 if not clipped.finite:
                     notes.append(f"provider {provider}: its change is not finite, counted as 0")
@@ -272,9 +270,9 @@ class _OnAxes(ProviderUpdates):
         drawn: NDArray[np.int64],
         clip_norm: float,
         left: Norms,
-        dtype: np.dtype[np.floating[Any]],
+        dtype: torch.dtype,
     ) -> tuple[Vector, Norms]:
-        size = context.parameters["float"].size
+        size = context.parameters["float"].numel()
         there = context.examples.take(np.flatnonzero(np.isin(owners, drawn)))
         total = contributions(there, clip_norm, size, size)
         given = {p: min(clip_norm, norm) for p, norm in left.items()}
@@ -317,7 +315,7 @@ def _remember(context: ClientContext, mechanism: Mechanism, given: Norms) -> Non
     individual.remember(context.memory, asked.round, asked.attempt, shares)
 
 
-def _digest(earlier: Mapping[int, Vector], left: Norms) -> str:
+def _digest(earlier: Mapping[int, NDArray[Any]], left: Norms) -> str:
     """Returns a digest of all that a message depends on beside model, data and settings."""
     rows = np.array([*left.items()], np.float64).reshape(-1, 2)
     return digest({"left": rows, **{f"sum {t}": past for t, past in earlier.items()}})
@@ -327,7 +325,7 @@ def _rounding(context: ClientContext, mechanism: Mechanism) -> float:
     """Returns what a discrete mechanism may add to the norm of a change, by rounding it."""
     if not mechanism.scale:
         return 0.0
-    return steps_of(mechanism, context.parameters["float"].size).rounding
+    return steps_of(mechanism, context.parameters["float"].numel()).rounding
 
 
 def _owners(examples: Examples, mechanism: Mechanism) -> NDArray[np.int64]:

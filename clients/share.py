@@ -7,7 +7,7 @@ from fedpriv.federation.private_strategy import SHARES
 from fedpriv.federation.secagg.discrete import discrete_share
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import add_gaussian, share_std
-from fedpriv.runtime.vectors import Vector
+from fedpriv.runtime.vectors import Vector, as_tensor, on_host, over_
 
 
 def with_share(
@@ -32,8 +32,7 @@ def with_share(
     rng = context.generator(purpose)
     if mechanism.scale:
         round = context.instruction.round
-        numbers = discrete_share(total, mechanism, shares, context.seed, round, rng)
-        return numbers.astype(context.parameters["float"].dtype)
+        numbers = discrete_share(on_host(total), mechanism, shares, context.seed, round, rng)
+        return as_tensor(numbers).to(context.parameters["float"].dtype)
     add_gaussian(total, share_std(mechanism.noise_std, shares), rng)
-    total /= total.dtype.type(divisor)
-    return total
+    return over_(total, divisor)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fedpriv.federation.messages import NUM_EXAMPLES, RunningSum
 from fedpriv.federation.private_strategy import PrivateStrategy
-from fedpriv.runtime.vectors import Vectors
+from fedpriv.runtime.vectors import Vectors, over_
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.server_optimizer import ServerOptimizer
 
@@ -67,7 +67,7 @@ class FeAmDP(PrivateStrategy):
     def moved(self, start: Vectors, total: RunningSum) -> Vectors:
         """GlobalAdamUpdate(η, θ, g)."""
         weights = total.metrics.get(NUM_EXAMPLES, [1])
-        gradient = total.vectors["float"] / total.vectors["float"].dtype.type(max(1, sum(weights)))
+        gradient = over_(total.vectors["float"], max(1, sum(weights)))
         return {"float": self._adam.step(start["float"], gradient)}
 
     def uncovered(self) -> list[str]:

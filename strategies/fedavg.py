@@ -23,7 +23,7 @@ from fedpriv.federation.messages import (
 )
 from fedpriv.federation.strategy import SampledStrategy
 from fedpriv.privacy.sampling import ClientSampling, FixedSize
-from fedpriv.runtime.vectors import Vectors
+from fedpriv.runtime.vectors import Vectors, over_
 
 LOSS = "train-loss"
 
@@ -79,9 +79,9 @@ class FedAvg(SampledStrategy):
         moved: Vectors = {}
         for name, old in start.items():
             vector = total[name]
-            if np.issubdtype(vector.dtype, np.integer):
-                mean = np.rint(vector / weight).astype(vector.dtype)
+            if not vector.is_floating_point():
+                mean = (vector.double() / weight).round().to(vector.dtype)
             else:
-                mean = vector / vector.dtype.type(weight)
+                mean = over_(vector.clone(), weight)
             moved[name] = old + mean
         return moved

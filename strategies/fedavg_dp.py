@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from fedpriv.federation.messages import NUM_EXAMPLES, RunningSum
 from fedpriv.federation.private_strategy import BATCH, STEPS, PrivateStrategy
 from fedpriv.privacy.ledger import Attempt, Release
-from fedpriv.runtime.vectors import Vectors
+from fedpriv.runtime.vectors import Vectors, over_
 
 
 @dataclass
@@ -72,7 +72,7 @@ class FedAvgDP(PrivateStrategy):
         if not total.clients:
             return start
         weights = total.metrics.get(NUM_EXAMPLES, [1] * len(total.clients))
-        mean = total.vectors["float"] / start["float"].dtype.type(max(1, sum(weights)))
+        mean = over_(total.vectors["float"], max(1, sum(weights)))
         return {"float": start["float"] + mean}
 
     def booked(self, attempt: Attempt) -> Release:

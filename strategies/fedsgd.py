@@ -46,6 +46,5 @@ class FedSGD(SampledStrategy):
         if not total.clients:
             return self._global, MetricRecord()
         start = to_vectors(self._global)["float"]
-        step = start.dtype.type(self.lr / len(total.clients))
-        moved = start - step * total.vectors["float"]
+        moved = start - total.vectors["float"] * (self.lr / len(total.clients))
         return to_array_record({"float": moved}), MetricRecord()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedpriv.federation.messages import RunningSum
 from fedpriv.federation.private_strategy import PrivateStrategy
-from fedpriv.runtime.vectors import Vectors
+from fedpriv.runtime.vectors import Vectors, over_
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.server_optimizer import ServerOptimizer
 
@@ -56,7 +56,7 @@ class FLProviderDP(PrivateStrategy):
 
     def moved(self, start: Vectors, total: RunningSum) -> Vectors:
         """w_t = w_{t-1} + (1/|K|) Σ u_k, over those who answered; or a step of the optimiser."""
-        mean = total.vectors["float"] / start["float"].dtype.type(max(1, len(total.clients)))
+        mean = over_(total.vectors["float"], max(1, len(total.clients)))
         if self._server is None:
             return {"float": start["float"] + mean}
         return {"float": self._server.step(start["float"], -mean)}

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from fedpriv.federation.messages import RunningSum
 from fedpriv.federation.strategy import ATTEMPT
 from fedpriv.privacy.banded import coefficients
-from fedpriv.runtime.vectors import Vectors
+from fedpriv.runtime.vectors import Vector, Vectors, as_tensor, on_host
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 
 
@@ -52,7 +52,7 @@ class ProviderBandMF(FLProviderDP):
                 f"variant={self.variant!r}: where noise is missing, the theorem that ε rests on is "
                 "void; take variant='sound'"
             )
-        self._solved: dict[int, NDArray[Any]] = {}  # x̂ by round, the last b - 1
+        self._solved: dict[int, Vector] = {}  # x̂ by round, the last b - 1
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -69,24 +69,25 @@ class ProviderBandMF(FLProviderDP):
         """
         weights = coefficients(self.mechanism.bands)
         # In double precision: what is subtracted here was added by others in single precision.
-        sum_ = total.vectors["float"].astype(np.float64)
+        sum_ = total.vectors["float"].to(torch.float64, copy=True)
         for age, weight in enumerate(weights[1:], 1):
             past = self._solved.get(self._round - age)
             if past is not None and not self._repeated:
-                sum_ -= weight * past
+                sum_ -= weight * past.to(sum_.device)
         sum_ /= weights[0]
         kept = {r: v for r, v in self._solved.items() if r > self._round - self.mechanism.bands + 1}
         self._solved = {**kept, self._round: sum_} if len(weights) > 1 else {}
-        total.vectors = {"float": sum_.astype(start["float"].dtype)}
+        # A copy, since `super` goes on in place.
+        total.vectors = {"float": sum_.to(start["float"].dtype, copy=True)}
         return super().moved(start, total)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Returns the sums that later rounds still tell of, and the optimiser's state."""
-        solved = {f"solved {round}": sum_ for round, sum_ in self._solved.items()}
+        solved = {f"solved {round}": on_host(sum_) for round, sum_ in self._solved.items()}
         return {**super().state(), **solved}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Takes back what `state` returned."""
         solved = {name: array for name, array in state.items() if name.startswith("solved ")}
-        self._solved = {int(name.removeprefix("solved ")): a for name, a in solved.items()}
+        self._solved = {int(n.removeprefix("solved ")): as_tensor(a) for n, a in solved.items()}
         super().load_state({name: a for name, a in state.items() if name not in solved})

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from host_vectors import read, to_vectors
 from torch import nn
 from toy import OutOfLuck, befall, data
 
@@ -28,7 +29,6 @@ from fedpriv.federation.messages import (
     instruct,
     instruction_of,
     to_array_record,
-    to_vectors,
 )
 from fedpriv.federation.settings import Settings
 from fedpriv.runtime.run_folder import RunFolder
@@ -146,6 +146,7 @@ def federation(
     masking=None,
     one_noise=True,
     entropy="seed",
+    keep=(),
     **settings,
 ):
     """A federation in this process; what is not a part of it is a setting.
@@ -161,6 +162,7 @@ def federation(
         seed=seed,
         masking=masking,
         entropy=entropy,
+        keep=keep,
         settings=Settings(**settings),
     )
     if one_noise:
@@ -280,12 +282,12 @@ def copied(folder, where):
 
 def vector_of(result):
     """All trained weights of a result as one vector of float64."""
-    return ParameterLayout(result.model).read()["float"].astype(np.float64)
+    return read(result.model)["float"].astype(np.float64)
 
 
 def first_model(build=Small, seed=SEED):
     """The weights that a run starts from."""
-    return ParameterLayout(seeded_model(build, seed)).read()["float"].astype(np.float64)
+    return read(seeded_model(build, seed))["float"].astype(np.float64)
 
 
 def variance_is(noise, expected):

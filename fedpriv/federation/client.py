@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
+from weakref import ReferenceType, ref
 
 import numpy as np
 import torch
-from flwr.app import ConfigRecord, Context, Message
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
-from torch import nn
+from torch import Tensor, nn
 
 from fedpriv.data.examples import Examples
 from fedpriv.federation.messages import (
@@ -36,7 +37,7 @@ from fedpriv.runtime.client_memory import ClientMemory, InState, OnDisk
 from fedpriv.runtime.memory import is_large, release_free_blocks
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
-from fedpriv.runtime.vectors import ParameterLayout, Vectors
+from fedpriv.runtime.vectors import ParameterLayout, Vectors, as_tensor
 from fedpriv.training.computing import Computing
 from fedpriv.training.per_example import failure_of_vmap
 
@@ -243,6 +244,9 @@ class ClientWorker:
         self.device = torch.device(spec.device)
         self._cohorts: dict[str, list[Job]] = {}
         self._trained: dict[str, ClientUpdate | Exception] = {}
+        # What was sent last; this worker's copy of it; and how often torch has written into that.
+        self._sent: list[ReferenceType[Tensor]] = []
+        self._parameters, self._versions = Vectors(), list[int]()
         self._build()
 
     def _build(self) -> None:
@@ -340,7 +344,7 @@ class ClientWorker:
         if instruction is None:
             raise ValueError("the message carries no fedpriv instruction")
         client = int(context.node_config[PARTITION_ID])
-        parameters = to_vectors(message.content.array_records[PARAMETERS])
+        parameters = self._received(message.content.array_records[PARAMETERS])
         folder = self.spec.memory
         memory: ClientMemory | None = OnDisk(folder / str(client)) if folder else None
         if folder is None and context.node_config.get(REMEMBERS):
@@ -350,19 +354,44 @@ class ClientWorker:
         own = {"memory": memory, "key": spec.noise, "secret": spec.masks}
         with reproducible_torch(spec.threads, spec.device):
             computed, notes = self._train((client, message), instruction, parameters, own)
+            # A half of one's own may return arrays. Masks are the host's.
+            update = {
+                name: as_tensor(v) if isinstance(v, np.ndarray) else v
+                for name, v in computed.update.items()
+            }
+            computed = replace(computed, update=update)
             _check(computed, parameters, instruction)
+        if [v._version for v in parameters.values()] != self._versions:
+            raise ValueError("the client half has changed the parameters that it was sent")
         if self._large:
             self._forget_gradients()
             release_free_blocks()
-        update, cut = computed.update, 0.0
+        cut = 0.0
         if SECAGG in message.content:
             update, cut = masked(update, message, client, spec.seed, spec.masks)
-        elif not instruction.summed:  # it may outlive this visit, and be a view of the model
-            update = {name: vector.copy() for name, vector in update.items()}
+        else:  # alone, it may outlive this visit, and be a view of the model
+            update = {n: v.to(self.device, copy=not instruction.summed) for n, v in update.items()}
         if notes or cut:
             context.state[NOTES] = ConfigRecord({NOTES: notes, CUT: cut})
         content = answer(update, computed.metrics, instruction)
         return Message(content, reply_to=message)
+
+    def _received(self, record: ArrayRecord) -> Vectors:
+        """Returns this worker's copy of what was sent, on its device, for all clients of a round.
+
+        They are not to write into it. If one has, which torch counts, the next gets a new copy.
+        """
+        sent, mine = to_vectors(record), self._parameters
+        same = list(map(id, sent.values())) == [id(before()) for before in self._sent]
+        if not same or [v._version for v in mine.values()] != self._versions:
+            alike = {n: v for n, v in mine.items() if n in sent and v.shape == sent[n].shape}
+            self._parameters = {  # into the same memory: new memory is slow
+                name: alike[name].copy_(v) if name in alike else v.to(self.device, copy=True)
+                for name, v in sent.items()
+            }
+            self._sent = [ref(vector) for vector in sent.values()]
+            self._versions = [v._version for v in self._parameters.values()]
+        return dict(self._parameters)
 
     def visit(self, client: int, instruction: Instruction, parameters: Vectors) -> ClientContext:
         """Returns the context of a client half, with the model that the server has sent.
@@ -449,12 +478,12 @@ def unusable_device(name: str) -> str | None:
 def _check(computed: ClientUpdate, parameters: Vectors, instruction: Instruction) -> None:
     """Raises an error for an update that would spoil the sum."""
     update = computed.update
-    got = {name: (v.shape, str(v.dtype)) for name, v in update.items()}
-    want = {name: (v.shape, str(v.dtype)) for name, v in parameters.items()}
+    got = {name: (tuple(v.shape), str(v.dtype)) for name, v in update.items()}
+    want = {name: (tuple(v.shape), str(v.dtype)) for name, v in parameters.items()}
     if got != want:
         raise ValueError(f"the update has vectors {got}, the parameters {want}")
     for name, vector in update.items():
-        if vector.dtype.kind == "f" and not np.isfinite(vector).all():
+        if vector.is_floating_point() and not vector.isfinite().all():
             raise FloatingPointError(f"the {name} update is not finite: training has diverged")
     if instruction.weight in computed.metrics:
         weight, whole = computed.metrics[instruction.weight], "integer" in update

@@ -8,7 +8,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -40,15 +40,17 @@ from fedpriv.federation.grids.base import RoundGrid
 from fedpriv.federation.grids.inline import InlineGrid
 from fedpriv.federation.grids.processes import ProcessGrid
 from fedpriv.federation.keep import Prepared, Watcher
-from fedpriv.federation.messages import node_ids, to_array_record, to_vectors
+from fedpriv.federation.messages import UPDATE, node_ids, to_array_record, to_vectors
 from fedpriv.federation.overlap import published_problems, traces
 from fedpriv.federation.parts import Parts
 from fedpriv.federation.round_statistics import OtherAnswers, RoundStatistics, TooFewClients
 from fedpriv.federation.secagg.masking import Masked
+from fedpriv.federation.secagg.messages import MASKED
 from fedpriv.federation.settings import Settings
 from fedpriv.federation.strategy import ATTEMPT, KEY, MODEL, SEED, Strategy
 from fedpriv.federation.units import example_meaning, largest_groups, named_providers, unit_problems
 from fedpriv.privacy import individual
+from fedpriv.privacy.fingerprint import fingerprint
 from fedpriv.privacy.individual import Spent
 from fedpriv.privacy.ledger import Attempt, Ledger, LedgerMissing
 from fedpriv.privacy.message_key import message_key
@@ -75,7 +77,7 @@ from fedpriv.runtime.seeds import torch_seed
 from fedpriv.runtime.tensors import digest
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
 from fedpriv.runtime.trackers import base as trackers
-from fedpriv.runtime.vectors import ParameterLayout, as_tensor
+from fedpriv.runtime.vectors import ParameterLayout, as_tensor, on_host
 from fedpriv.runtime.versions import versions
 from fedpriv.runtime.workers.fork_server import fork_server
 from fedpriv.training.adapters import FineTuned, FineTuning, Full
@@ -215,7 +217,7 @@ class Federation(Parts):
     def _key(self, inner: Strategy, together: int) -> str:
         """Measures what a ledger tells of model and data; returns the key of noise and masks."""
         first = seeded_model(self.bound.build_model, self.seed)
-        self.parameters = ParameterLayout(first).read()["float"].size
+        self.parameters = ParameterLayout(first).read()["float"].numel()
         if isinstance(self.algorithm, Masked):
             self.algorithm.settle(self.clients, self.parameters)
             if coarse := self.algorithm.coarse(self.clients, self.parameters):
@@ -460,9 +462,9 @@ class _Run:
         self.spec = replace(federation.spec, salt=salt)
         self.rounds, self.progress = rounds, progress
         self.settings, self.strategy = federation.settings, federation.algorithm
-        device = torch.device(self.settings.device)
-        self.exact = device.type == "cpu"
-        self.model = seeded_model(federation.bound.build_model, federation.seed).to(device)
+        self.device = torch.device(self.settings.device)
+        self.exact = self.device.type == "cpu"
+        self.model = seeded_model(federation.bound.build_model, federation.seed).to(self.device)
         self.layout = ParameterLayout(self.model, buffers=self.strategy.buffers)
         self.strategy.prepare(self.layout)
         self.arrays = to_array_record(self.layout.read())
@@ -594,7 +596,8 @@ class _Run:
             checkpoint = Checkpoint(0, {}, meta=self._meta())
         else:
             self._check_meta(checkpoint)
-            self.arrays = to_array_record(self.layout.vectors(checkpoint.model))
+            vectors = self.layout.vectors(checkpoint.model)
+            self.arrays = to_array_record({k: v.to(self.device) for k, v in vectors.items()})
             self.strategy.load_state({k: v.numpy() for k, v in checkpoint.strategy.items()})
         self.folder.forget_after(checkpoint.round)
         now = {"rounds": self.rounds, "versions": versions()}
@@ -682,7 +685,11 @@ class _Run:
 
     def _attempts(self, round: int) -> tuple[int, RoundStatistics, dict[str, Any]]:
         """Draws the round's cohort, lets it train, and moves the model if enough have answered."""
-        model = digest(to_vectors(self.arrays)) if self.ledger.counts else ""
+        model, vectors = "", to_vectors(self.arrays)
+        if self.ledger.counts and self.exact:
+            model = digest({name: on_host(vector) for name, vector in vectors.items()})
+        elif self.ledger.counts:
+            model = json_digest([[n, fingerprint(v)] for n, v in sorted(vectors.items())])
         if model and self.spec.salt:  # two runs have no message in common, whatever their clients
             model = json_digest([model, salted(self.spec.key, self.spec.salt, "public")])[:32]
         known_by = [self.spec.masks, model, self.federation.seed]
@@ -745,6 +752,8 @@ class _Run:
                 self.ledger.also_heard(now, known | heard)
             self.folder.write_json(LEDGER, self.ledger.to_json())
 
+        start = to_vectors(self.arrays).values()
+        versions = [vector._version for vector in start]
         try:
             book(finished=False, released=False)
             given = self.federation.strategy
@@ -766,12 +775,16 @@ class _Run:
             )
             for watcher in self.watchers:
                 shown = watcher.summing(now.round, now.attempt, shown)
+            shown = self._on_device(shown)
             with blaming(given, now.round):
                 answer = self.strategy.aggregate_train(now.round, shown)
             if not isinstance(answer, tuple) or len(answer) != 2:
                 why = f"aggregate_train returned {answer!r:.60}: expected arrays and metrics"
                 raise StrategyFailed(given, now.round, why)
             arrays, metrics = answer
+            if [vector._version for vector in start] != versions:
+                why = "the model that it was given was changed in place: expected a new one"
+                raise StrategyFailed(given, now.round, why)
             if arrays is not None:
                 check_model(given, now.round, arrays, self.arrays)
         except TooFewClients:
@@ -793,6 +806,17 @@ class _Run:
                     "the updates, and their sum is another than without masking: take a larger one"
                 )
         return found
+
+    def _on_device(self, replies: Iterable[Message]) -> Iterator[Message]:
+        """Yields replies whose vectors are where the model is; workers' come over the host."""
+        for reply in replies:
+            if not reply.has_error() and UPDATE in reply.content:
+                vectors = to_vectors(reply.content.array_records[UPDATE])
+                if MASKED not in vectors:  # their sum is unmasked on the host
+                    there = {name: vector.to(self.device) for name, vector in vectors.items()}
+                    reply.content[UPDATE] = to_array_record(there)
+            yield reply
+            del reply  # or it would be there while the next clients train
 
     def _evaluate(self, round: int) -> dict[str, float]:
         """Returns the metrics on the held-out examples, where there are any and it is time."""
@@ -819,7 +843,8 @@ class _Run:
         last = round == self.rounds or self._gives_up()
         if round % self.settings.checkpoint_every == 0 or last:
             state = {k: as_tensor(v) for k, v in self.strategy.state().items()}
-            named = self.layout.named(to_vectors(self.arrays))
+            vectors = {k: v.cpu() for k, v in to_vectors(self.arrays).items()}
+            named = self.layout.named(vectors)
             checkpoint = Checkpoint(round, named, state, self._meta(round))
             self.folder.save(checkpoint, keep=self.settings.keep_checkpoints)
             forget(self.folder.path / CLIENTS, self._oldest(round))

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
-import numpy as np
 from flwr.app import (
     ArrayRecord,
     ConfigRecord,
@@ -25,7 +24,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedpriv.federation.grids._flwr import VectorArray, readdressed
-from fedpriv.runtime.vectors import Vectors
+from fedpriv.runtime.vectors import Vector, Vectors, as_tensor, pieces
 
 PARAMETERS = "parameters"
 INSTRUCTION = "instruction"
@@ -36,9 +35,6 @@ FAULT = "fault"
 
 CLIENT = "client"
 NUM_EXAMPLES = "num-examples"
-
-BLOCK = 1 << 16
-"""Elements per block: two blocks fit into a core's cache."""
 
 T = TypeVar("T")
 
@@ -106,7 +102,7 @@ _FIXED = ("round", "attempt", "summed", "weight", "buffers", "model")
 _OWN = "own-"
 
 
-def to_array_record(vectors: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+def to_array_record(vectors: Mapping[str, Vector | NDArray[Any]]) -> ArrayRecord:
     """Returns a record over the same memory, with the same dtypes, shapes and bits."""
     record = ArrayRecord()
     for name, vector in vectors.items():
@@ -116,7 +112,10 @@ def to_array_record(vectors: Mapping[str, NDArray[Any]]) -> ArrayRecord:
 
 def to_vectors(record: ArrayRecord) -> Vectors:
     """Returns the arrays of a record, without a copy where `to_array_record` made it."""
-    return {name: array.numpy() for name, array in record.items()}
+    return {
+        name: array.tensor() if isinstance(array, VectorArray) else as_tensor(array.numpy())
+        for name, array in record.items()
+    }
 
 
 def instruct(parameters: ArrayRecord, instruction: Instruction) -> RecordDict:
@@ -167,21 +166,15 @@ class RunningSum:
     def add(self, update: Vectors, weight: float | int = 1) -> None:
         """Adds one update. With weight 1 no product is formed."""
         for name, vector in update.items():
-            if np.issubdtype(vector.dtype, np.integer) and not isinstance(weight, int):
+            if not vector.is_floating_point() and not isinstance(weight, int):
                 raise ValueError(f"a vector of {vector.dtype} cannot be weighted by {weight!r}")
-            factor = vector.dtype.type(weight)  # so that a product has the vector's type too
             if name not in self.vectors:
-                self.vectors[name] = vector * factor if weight != 1 else vector.copy()
+                self.vectors[name] = vector * weight if weight != 1 else vector.clone()
             elif weight != 1:
-                # Block by block, so that the products stay in the cache.
-                product = np.empty(min(BLOCK, vector.size), vector.dtype)
-                for start in range(0, vector.size, BLOCK):
-                    part = vector[start : start + BLOCK]
-                    here = self.vectors[name][start : start + BLOCK]
-                    np.multiply(part, factor, out=product[: part.size])
-                    np.add(here, product[: part.size], out=here)
+                for piece, here in pieces(vector, self.vectors[name]):
+                    here.add_(piece * weight)
             else:
-                np.add(self.vectors[name], vector, out=self.vectors[name])
+                self.vectors[name].add_(vector)
 
     def note(self, clients: Iterable[int], metrics: Mapping[str, Iterable[float | int]]) -> None:
         """Adds the numbers and the metrics of the clients in the sum."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
@@ -155,7 +155,7 @@ class PrivateStrategy(Strategy):
         if self._cohort and not total.clients:  # variant "paper", and nobody answered
             return self._global, MetricRecord()
         if not total.vectors:  # no client was drawn: the server adds the noise, so nobody can tell
-            noise = np.zeros_like(start["float"])
+            noise = torch.zeros_like(start["float"])
             std = self.mechanism.noise_std / self.mechanism.normaliser
             total.vectors = {"float": add_gaussian(noise, std, self._own_noise)}
         return to_array_record(self.moved(start, total)), MetricRecord()

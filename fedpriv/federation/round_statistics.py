@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from flwr.app import ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, Message
 
+from fedpriv.federation.grids._flwr import VectorArray
 from fedpriv.federation.messages import answered_by
 
 
@@ -122,4 +123,11 @@ def _bytes(message: Message) -> int:
     if message.has_error():
         return 0
     records: list[ArrayRecord] = list(message.content.array_records.values())
-    return sum(array.numpy().nbytes for record in records for array in record.values())
+    return sum(bytes_of(array) for record in records for array in record.values())
+
+
+def bytes_of(array: Array) -> int:
+    """Returns the size of an array without looking at its numbers."""
+    if isinstance(array, VectorArray):
+        return array.tensor().nbytes
+    return array.numpy().nbytes

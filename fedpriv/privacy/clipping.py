@@ -11,17 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpriv.runtime.vectors import Vector, as_tensor
-
-# Half a megabyte in float64: stays in the cache of a core. A GPU wants few and large kernels.
-_CPU_BLOCK, _GPU_BLOCK = 1 << 16, 1 << 24
+from fedpriv.runtime.vectors import Vector, pieces
 
 # Where squares in float64 neither overflow nor lose digits.
 _SAFE_SQUARES = (1e-280, 1e300)
@@ -69,19 +63,19 @@ def clip(vector: Vector, clip_norm: float) -> Clipped:
         TypeError: if the vector is not of floats.
     """
     clip_norm = check_clip_norm(clip_norm)
-    if vector.dtype.kind != "f":
+    if not vector.is_floating_point():
         raise TypeError(f"the vector is of {vector.dtype}: only floats can be clipped")
     norm = _norm(vector)
     if norm <= clip_norm:
         return Clipped(vector, norm, finite=True)
     if math.isfinite(norm):
-        margin = _margin(float(np.finfo(vector.dtype).eps))
+        margin = _margin(torch.finfo(vector.dtype).eps)
         while margin < 1:  # again where subnormal results were rounded up beyond the clip norm
             scaled = _times(vector, clip_norm / norm * (1 - margin))
             if _norm(scaled) <= clip_norm:
                 return Clipped(scaled, norm, finite=True)
             margin *= 8
-    return Clipped(np.zeros_like(vector), norm, finite=math.isfinite(norm))
+    return Clipped(torch.zeros_like(vector), norm, finite=math.isfinite(norm))
 
 
 def clip_factor(norm: float, clip_norm: float, dtype: torch.dtype) -> float:
@@ -112,11 +106,9 @@ def sum_of_squares(tensors: Iterable[Tensor]) -> Tensor:
     """
     parts: list[Tensor] = []
     for tensor in tensors:
-        size = _CPU_BLOCK if tensor.device.type == "cpu" else _GPU_BLOCK
-        # Copied even from float64: the bits of a product may depend on how memory is aligned.
-        buffer = tensor.new_empty(min(size, tensor.numel()), dtype=torch.float64)
-        for block in torch.split(tensor.detach().reshape(-1), size):
-            wide = buffer[: block.numel()].copy_(block)
+        for (piece,) in pieces(tensor.detach().reshape(-1)):
+            # Copied even from float64: the bits of a product may depend on how memory is aligned.
+            wide = piece.to(torch.float64, copy=True)
             parts.append(torch.dot(wide, wide))
     return torch.stack(parts).sum() if parts else torch.zeros((), dtype=torch.float64)
 
@@ -127,32 +119,22 @@ def _margin(eps: float) -> float:
 
 
 def _norm(vector: Vector) -> float:
-    flat = as_tensor(np.ascontiguousarray(vector).reshape(-1))
+    flat = vector.contiguous().reshape(-1)
     squares = sum_of_squares([flat]).item()
     if _SAFE_SQUARES[0] < squares < _SAFE_SQUARES[1]:
         return math.sqrt(squares)
     # Squares overflow or vanish, or a number is not finite.
-    ends = [end.item() for end in torch.aminmax(flat)] if vector.size else [0.0]
+    ends = [end.item() for end in torch.aminmax(flat)] if vector.numel() else [0.0]
     peak = math.nan if any(map(math.isnan, ends)) else max(map(abs, ends))
     if peak == 0 or not math.isfinite(peak):
         return peak
-    relative = [block / peak for block in _wide_blocks(vector)]
-    return peak * math.sqrt(math.fsum(float(block @ block) for block in relative))
-
-
-def _wide_blocks(vector: Vector) -> Iterable[NDArray[np.float64]]:
-    flat = vector.reshape(-1)
-    return (
-        flat[start : start + _CPU_BLOCK].astype(np.float64)
-        for start in range(0, flat.size, _CPU_BLOCK)
-    )
+    relative = [piece.double() / peak for (piece,) in pieces(flat)]
+    return peak * math.sqrt(math.fsum(float(piece @ piece) for piece in relative))
 
 
 def _times(vector: Vector, factor: float) -> Vector:
     """Multiplies in float64, so that only the result is rounded and no factor is too small."""
-    product: NDArray[Any] = np.empty(vector.shape, vector.dtype)
-    out, start = product.reshape(-1), 0
-    for block in _wide_blocks(vector):
-        out[start : start + block.size] = np.multiply(block, factor, out=block)
-        start += block.size
+    product = torch.empty_like(vector, memory_format=torch.contiguous_format)
+    for piece, out in pieces(vector.reshape(-1), product.view(-1)):
+        out.copy_(piece.double() * factor)
     return product

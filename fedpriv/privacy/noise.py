@@ -8,10 +8,12 @@ anybody who knows the seed, and it is a Gaussian in double precision, not a disc
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BLOCK = 1 << 16
 """Elements drawn at a time: they stay in a core's cache."""
@@ -40,7 +42,7 @@ def shares(threshold: float, cohort: int) -> int:
     return max(1, math.ceil(threshold * cohort - 1e-9))  # .1 · 30 is above 3
 
 
-def add_gaussian(vector: NDArray[Any], std: float, rng: np.random.Generator) -> NDArray[Any]:
+def add_gaussian(vector: Tensor, std: float, rng: np.random.Generator) -> Tensor:
     """Adds N(0, std² I) to a vector in place, and returns it.
 
     Noise is drawn and added in double precision. The result is rounded once, to the vector's type.
@@ -56,7 +58,13 @@ def add_gaussian(vector: NDArray[Any], std: float, rng: np.random.Generator) -> 
     if not (std >= 0 and math.isfinite(std)):
         raise ValueError(f"std={std}: expected 0 or more")
     if std > 0:
-        for start in range(0, vector.size, BLOCK):
-            part = vector[start : start + BLOCK]
+        if vector.device.type != "cpu":
+            from fedpriv.privacy import philox  # torch is imported where there are tensors
+
+            key = int.from_bytes(rng.bytes(16), "little")  # of this call alone
+            return philox.add_gaussian_(vector, std, key)
+        array = vector.numpy()  # over the same memory
+        for start in range(0, array.size, BLOCK):
+            part = array[start : start + BLOCK]
             part += std * rng.standard_normal(part.size)
     return vector

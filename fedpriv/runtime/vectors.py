@@ -7,18 +7,22 @@ frozen ones not at all. A flat vector is one copy in shared memory instead of on
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-Vector = NDArray[Any]
+Vector = Tensor
 Vectors = dict[str, Vector]
 """``{"float": float32 or float64 of shape (d,), "integer": int64 of shape (e,)}``, without
-``integer`` where no integer tensor travels."""
+``integer`` where no integer tensor travels; on the device of the model. Whoever gets one does not
+change it, except a running sum its own."""
+
+HOST_PIECE, DEVICE_PIECE = 1 << 16, 1 << 24
+"""Elements worked on at a time: half a megabyte in float64 stays in the cache of a core, and a GPU
+wants few and large kernels."""
 
 
 class ParameterLayout:
@@ -69,7 +73,7 @@ class ParameterLayout:
         return {kind: _flatten(t.values(), self._wire[kind]) for kind, t in self._tensors.items()}
 
     @torch.no_grad()
-    def write(self, vectors: Mapping[str, NDArray[Any]]) -> None:
+    def write(self, vectors: Mapping[str, Tensor]) -> None:
         """Copies the vectors into the model's tensors.
 
         Raises:
@@ -78,14 +82,14 @@ class ParameterLayout:
         for kind in self._wire:
             tensors = self._tensors.get(kind, {})
             size = sum(t.numel() for t in tensors.values())
-            got = vectors[kind].size if kind in vectors else 0
-            if got != size:
+            vector = as_tensor(vectors[kind]) if kind in vectors else torch.empty(0)
+            if (got := vector.numel()) != size:
                 raise ValueError(f"the model holds {size} {kind} values, the message {got}")
             if tensors:
-                _unflatten(vectors[kind], tensors.values())
+                _unflatten(vector, tensors.values())
 
     def change_since(
-        self, start: Mapping[str, NDArray[Any]], now: Mapping[str, Tensor] | None = None
+        self, start: Mapping[str, Tensor], now: Mapping[str, Tensor] | None = None
     ) -> Vectors:
         """Returns the model's tensors minus `start`.
 
@@ -114,7 +118,7 @@ class ParameterLayout:
             for kind, tensors in self._tensors.items()
         }
 
-    def named(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+    def named(self, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the vectors cut into tensors by name, in the shapes of the model's."""
         named: dict[str, Tensor] = {}
         for kind, tensors in self._tensors.items():
@@ -124,39 +128,61 @@ class ParameterLayout:
         return named
 
 
-def as_tensor(array: NDArray[Any]) -> Tensor:
-    """Returns a tensor over the array's memory. The caller must not write to it.
+def as_tensor(vector: Tensor | NDArray[Any]) -> Tensor:
+    """Returns a tensor as it is, and an array as one over its memory, not to be written to.
 
-    Arrays in Ray's shared memory are read-only, and torch would warn of that.
+    Arrays in Ray's shared memory are read-only, and torch would warn of that. It has no strides
+    below 0: such an array is copied.
     """
+    if isinstance(vector, Tensor):
+        return vector
+    if any(stride < 0 for stride in vector.strides):
+        vector = vector.copy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(array)
+        return torch.from_numpy(vector)
 
 
-def _flatten(tensors: Iterable[Tensor], dtype: torch.dtype) -> NDArray[Any]:
-    flat = torch.cat([t.detach().reshape(-1).to(dtype) for t in tensors])
-    return flat.cpu().numpy()
+def on_host(vector: Tensor) -> NDArray[Any]:
+    """Returns a vector as a read-only NumPy array, for what is not of torch: the one way down.
+
+    Of a vector on a CPU it is a view, and copies nothing.
+    """
+    array: NDArray[Any] = vector.detach().cpu().numpy().view()
+    array.flags.writeable = False
+    return array
 
 
-def _difference(tensors: Iterable[Tensor], start: NDArray[Any]) -> NDArray[Any]:
+def pieces(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Cuts flat vectors of one size, on one device, into what is worked on at a time."""
+    size = HOST_PIECE if vectors[0].device.type == "cpu" else DEVICE_PIECE
+    return zip(*(torch.split(vector, size) for vector in vectors), strict=True)
+
+
+def over_(vector: Tensor, divisor: float) -> Tensor:
+    """Divides in place. By a tensor: CUDA multiplies by 1/x where it is given a Python number."""
+    return vector.div_(torch.full((), divisor, dtype=vector.dtype, device=vector.device))
+
+
+def _flatten(tensors: Iterable[Tensor], dtype: torch.dtype) -> Tensor:
+    return torch.cat([t.detach().reshape(-1).to(dtype) for t in tensors])
+
+
+@torch.no_grad()
+def _difference(tensors: Iterable[Tensor], start: Tensor) -> Tensor:
     """Returns the flattened tensors minus `start`, in one pass over the memory."""
-    change = np.empty_like(start)
-    done = 0
-    for tensor in tensors:
-        here = slice(done, done + tensor.numel())
+    change, tensors = torch.empty_like(start), list(tensors)
+    for tensor, before, out in zip(
+        tensors, _split(start, tensors), _split(change, tensors), strict=True
+    ):
         # To the wire's type first: a difference of bfloat16 would be rounded.
-        now = tensor.detach().to("cpu", torch.from_numpy(change[:0]).dtype).reshape(-1).numpy()
-        np.subtract(now, start[here], out=change[here])
-        done = here.stop
+        torch.sub(tensor.detach().to(start).reshape(-1), before, out=out)
     return change
 
 
-def _unflatten(vector: NDArray[Any], tensors: Iterable[Tensor]) -> None:
+def _unflatten(vector: Tensor, tensors: Iterable[Tensor]) -> None:
     tensors = list(tensors)
-    flat = as_tensor(vector)
-    if tensors[0].device.type != "cpu":
-        flat = flat.to(tensors[0].device)
+    flat = vector.to(tensors[0].device)
     for tensor, piece in zip(tensors, _split(flat, tensors), strict=True):
         tensor.copy_(piece.view(tensor.shape))
 

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ class ClippedSum:
         reason: why so; if vmap failed, its error.
     """
 
-    total: NDArray[Any]
+    total: Tensor
     norms: NDArray[np.float64]
     nonfinite: int
     method: Way
@@ -349,7 +349,7 @@ class _Sums:
 
     def result(self, way: Way, reason: str) -> ClippedSum:
         return ClippedSum(
-            total=self._total.cpu().numpy(),
+            total=self._total,
             norms=np.array(self._norms, dtype=np.float64),
             nonfinite=self._skipped,
             method=way,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedpriv.runtime.vectors import Vector, as_tensor
+from fedpriv.runtime.vectors import Vector
 from fedpriv.training.loops import Optimizer
 
 
@@ -37,19 +37,22 @@ class ServerOptimizer:
             gradient: of the same shape.
         """
         holder = torch.nn.Module()
-        holder.theta = theta = torch.nn.Parameter(as_tensor(start).clone())
-        theta.grad = as_tensor(gradient)
+        holder.theta = theta = torch.nn.Parameter(start.clone())
+        theta.grad = gradient
         stepping = self.optimizer.build(holder)
         if self._state:
-            stepping.state[theta] = self._state
+            stepping.state[theta] = {
+                name: value.to(start.device) if value is not None and value.dim() else value
+                for name, value in self._state.items()
+            }
         stepping.step()
         self._state = stepping.state[theta]
-        return theta.detach().numpy()
+        return theta.detach()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Returns moments, momentum and step counts by name."""
         there = {name: value for name, value in self._state.items() if value is not None}
-        return {name: value.numpy() for name, value in there.items()}
+        return {name: value.cpu().numpy() for name, value in there.items()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Takes back what `state` returned."""

@@ -19,13 +19,14 @@ import exhaustive
 import numpy as np
 import pytest
 from exhaustive import REFUSED, UNFINISHED, Losses, Plan, made, members, paths, scenarios, size
+from host_vectors import to_vectors
 from toy import OutOfLuck
 from toy_private import Watched, are_independent, federation, provider_data
 
 from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.clients.fedavg_dp import DPLocalTraining
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
-from fedpriv.federation.messages import UPDATE, instruction_of, to_vectors
+from fedpriv.federation.messages import UPDATE, instruction_of
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.privacy import ledger
 from fedpriv.privacy.accounting import accountants

@@ -125,7 +125,7 @@ def usual(name, masked):
 
 
 PLAIN = {"update": {"float": ("<f4", (SIZE,))}, "metrics": {}}
-MASKED = {"update": {"masked": ("<u4", (SIZE,))}, "metrics": {}}
+MASKED = {"update": {"masked": ("<i4", (SIZE,))}, "metrics": {}}
 STAGES = {
     "query.advertise": {"encryption", "masking"},
     "query.share": {"receivers", "boxes"},

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.app.message.array import Array
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from host_vectors import to_vectors
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from fedpriv.federation.messages import (
     Instruction,
     instruct,
     to_array_record,
-    to_vectors,
 )
 
 DTYPES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint32", "bool"]

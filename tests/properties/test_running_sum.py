@@ -9,7 +9,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Error, Message, MetricRecord, RecordDict
+from host_vectors import as_tensor, on_host, to_vectors
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -28,8 +30,8 @@ from fedpriv.federation.messages import (
     instruct,
     sum_of,
     to_array_record,
-    to_vectors,
 )
+from fedpriv.federation.secagg.messages import signed_of, words_of
 
 reasonable = st.floats(-1e3, 1e3, width=32)
 weights = st.integers(1, 500)
@@ -46,8 +48,8 @@ def updates(draw, elements=reasonable, dtype=np.float32, least=1):
 def added(vectors, factors):
     total = RunningSum()
     for vector, factor in zip(vectors, factors, strict=True):
-        total.add({"float": vector}, factor)
-    return total.vectors["float"]
+        total.add({"float": as_tensor(vector)}, factor)
+    return on_host(total.vectors["float"])
 
 
 @given(st.data(), updates())
@@ -91,18 +93,20 @@ def test_another_order_gives_other_bits():
 @given(updates(least=2))
 def test_adding_changes_no_update(vectors):
     before = [vector.copy() for vector in vectors]
-    total = added(vectors, [3] * len(vectors))
-    total[:] = 0
+    total = RunningSum()
+    for vector in vectors:
+        total.add({"float": as_tensor(vector)}, 3)
+    total.vectors["float"].zero_()
     assert all(one.tobytes() == other.tobytes() for one, other in zip(vectors, before, strict=True))
 
 
 def test_the_sum_does_not_follow_an_update_that_changes_later():
-    total, vector = RunningSum(), np.ones(2, np.float32)
+    total, vector = RunningSum(), torch.ones(2)
     total.add({"float": vector})
     vector[:] = 7
     total.add({"float": vector}, 2)
     vector[:] = 100
-    assert total.vectors["float"].tolist() == [15, 15]
+    assert on_host(total.vectors["float"]).tolist() == [15, 15]
 
 
 def test_a_float64_sum_stays_float64():
@@ -127,7 +131,10 @@ def test_integers_add_exactly(data, vectors):
 
 @given(updates(elements=st.integers(0, 2**32 - 1), dtype=np.uint32))
 def test_ring_elements_wrap_around_at_their_width(vectors):
-    total = added(vectors, [1] * len(vectors))
+    total = RunningSum()
+    for vector in vectors:
+        total.add({"float": signed_of(vector)})
+    total = words_of(total.vectors["float"])
     assert total.dtype == np.uint32
     assert total.tolist() == [
         sum(int(vector[place]) for vector in vectors) % 2**32 for place in range(LENGTH)
@@ -136,15 +143,15 @@ def test_ring_elements_wrap_around_at_their_width(vectors):
 
 def test_integers_are_not_weighted_by_a_float():
     with pytest.raises(ValueError, match=r"cannot be weighted by 2\.5$"):
-        RunningSum().add({"integer": np.array([1])}, 2.5)
+        RunningSum().add({"integer": torch.tensor([1])}, 2.5)
 
 
 def test_several_vectors_are_summed_side_by_side():
     total = RunningSum()
-    total.add({"float": np.ones(2, np.float32), "integer": np.array([5])}, 2)
-    total.add({"float": np.full(2, 0.5, np.float32), "integer": np.array([-1])}, 4)
-    assert total.vectors["float"].tolist() == [4, 4]
-    assert total.vectors["integer"].tolist() == [6]
+    total.add({"float": torch.ones(2), "integer": torch.tensor([5])}, 2)
+    total.add({"float": torch.full((2,), 0.5), "integer": torch.tensor([-1])}, 4)
+    assert on_host(total.vectors["float"]).tolist() == [4, 4]
+    assert on_host(total.vectors["integer"]).tolist() == [6]
 
 
 # Chunks
@@ -206,7 +213,7 @@ def test_sums_of_chunks_are_the_documented_additions(data, vectors, size):
     if by_hand is None:
         assert total.vectors == {}
     else:
-        assert total.vectors["float"].tobytes() == by_hand.astype(np.float32).tobytes()
+        assert on_host(total.vectors["float"]).tobytes() == by_hand.astype(np.float32).tobytes()
 
 
 def test_where_chunks_are_cut_is_seen_in_the_bits():

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from host_vectors import as_tensor, encode
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -53,7 +54,7 @@ def run(threshold, leaving, vectors, ring, session=None):
     roster = {u: client.advertise() for u, client in clients.items()}
     boxes = forward({u: clients[u].share(roster) for u in reach(leaving, "shares")})
     survivors = reach(leaving, "vector")
-    masked = [clients[u].mask(roster, boxes.keys(), vectors[u], ring) for u in survivors]
+    masked = [clients[u].mask(roster, boxes.keys(), as_tensor(vectors[u]), ring) for u in survivors]
     total = np.sum(masked, axis=0, dtype=np.uint32)
     answering = reach(leaving, "answer")
     answers = [clients[u].reveal(roster, boxes[u], survivors) for u in answering]
@@ -188,7 +189,7 @@ def test_a_share_of_less_than_a_step_does_cost_privacy():
 def test_one_vector_comes_back_within_half_a_step(bound, clients, data):
     ring = Ring.fitting(bound, clients)
     values = data.draw(arrays.arrays(np.float64, 4, elements=st.floats(-bound, bound)))
-    words = masks.encode_masked(values, ring, [], [])
+    words = encode(ring, values)
     error = np.abs(ring.decode(words) - values)
     assert (error <= ring.step / 2).all()
     float32 = ring.decode(words, np.float32)
@@ -231,10 +232,10 @@ def test_a_client_gets_back_what_it_put_under_its_own_mask(cohort, bound, dtype,
     party = next(party for party in parties if party.number in peers)
     real = st.floats(-2e3, 2e3, width=np.dtype(dtype).itemsize * 8)  # beyond the bound too
     values = data.draw(arrays.arrays(dtype, st.integers(0, 20), elements=real))
-    own = party.unmask_own(roster, peers, party.mask(roster, peers, values, ring))
-    assert np.array_equal(own, masks.encode_masked(values, ring, [], []))
+    own = party.unmask_own(roster, peers, party.mask(roster, peers, as_tensor(values), ring))
+    assert np.array_equal(own, encode(ring, values))
     # The vector's own type holds the ring's integers that can come of it.
-    again = masks.encode_masked(ring.decode(own, dtype), ring, [], [])
+    again = encode(ring, ring.decode(own, dtype))
     assert np.array_equal(again, own)
     assert np.array_equal(ring.decode(own, dtype), ring.decode(own))
 
@@ -252,5 +253,5 @@ def test_pair_masks_cancel_and_own_masks_do_not(clients, size):
     session = Session(3, 1, 2)
     parties = [Client(session, u, hashlib.sha256(b"%d" % u).digest()) for u in clients]
     roster = {party.number: party.advertise() for party in parties}
-    masked = [p.mask(roster, clients, zeros[p.number], ring) for p in parties]
+    masked = [p.mask(roster, clients, as_tensor(zeros[p.number]), ring) for p in parties]
     assert np.sum(masked, axis=0, dtype=np.uint32).any()

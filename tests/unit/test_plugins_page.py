@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from attacked import attacked
 from doc_pages import DOCS, read_text, write_file
 from toy_fields import federation, follows
@@ -55,7 +56,7 @@ def test_the_attack_on_fields_runs(folder):
 
 def test_the_strategy_adds_momentum_and_survives_a_restart(folder):
     strategy = importlib.import_module("momentum").FedAvgM(beta=0.5)
-    start, mean = {"w": np.zeros(3, np.float32)}, {"w": np.full(3, 4, np.float32)}
+    start, mean = {"w": torch.zeros(3)}, {"w": torch.full((3,), 4.0)}
     first = strategy.moved(start, mean, 2)
     np.testing.assert_array_equal(first["w"], [2, 2, 2])
     again = type(strategy)(beta=0.5)

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedpriv.data.examples import Examples
@@ -109,7 +108,7 @@ class OnAxes(PerExample):
         return ClippedSum(total, norms, 0, "loop", "an audit computes no gradients")
 
 
-def contributions(examples: Examples, clip_norm: float, size: int, axes: int) -> NDArray[Any]:
+def contributions(examples: Examples, clip_norm: float, size: int, axes: int) -> Tensor:
     """Returns the sum of the examples' contributions, of shape (size,), as float32.
 
     Args:
@@ -120,4 +119,4 @@ def contributions(examples: Examples, clip_norm: float, size: int, axes: int) ->
     """
     total = np.zeros(size, np.float32)
     total.reshape(-1, axes)[:, examples.column(AXIS)] = clip_norm
-    return total
+    return torch.from_numpy(total)

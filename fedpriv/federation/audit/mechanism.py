@@ -66,6 +66,7 @@ from fedpriv.privacy.views import rounded_up
 from fedpriv.runtime import cache
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
 from fedpriv.runtime.seeds import generator
+from fedpriv.runtime.vectors import on_host
 
 MOST_AXES, LEAST_AXES = 1 << 19, 1 << 14
 QUICK = 1 << 26
@@ -633,7 +634,7 @@ class _Watch:
 
     def _received(self, client: int, reply: Message) -> None:
         sent = to_vectors(reply.content.array_records[UPDATE])["float"]
-        own = sent.reshape(-1, self.axes)[:, client :: self.clients]
+        own = on_host(sent).reshape(-1, self.axes)[:, client :: self.clients]
         self.messages[*self._now, client] = own.copy()
 
     def summing(self, round: int, attempt: int, replies: Iterable[Message]) -> Iterator[Message]:
@@ -648,4 +649,4 @@ class _Watch:
 
     def aggregated(self, round: int, attempt: int, total: RunningSum) -> None:
         """Keeps a sum."""
-        self.sums[round, attempt] = total.vectors["float"].reshape(1, -1)
+        self.sums[round, attempt] = on_host(total.vectors["float"]).reshape(1, -1)

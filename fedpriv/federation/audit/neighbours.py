@@ -32,7 +32,7 @@ from fedpriv.federation.private_strategy import PrivateStrategy
 from fedpriv.federation.strategy import ATTEMPT, SEED
 from fedpriv.runtime import cache
 from fedpriv.runtime.torch_state import reproducible_torch, seeded_model
-from fedpriv.runtime.vectors import ParameterLayout
+from fedpriv.runtime.vectors import ParameterLayout, on_host
 
 LOOKED_AT = 2
 """Clients whose sums are compared: the provider's own, and the next. What depends on who else is
@@ -120,5 +120,5 @@ def _sums(
             asked = strategy.configure_train(round, to_array_record(start), config, grid)
             messages = [m for m in asked if m.metadata.dst_node_id in asked_of]
             total = sum_of(grid.send_and_receive(messages)).vectors["float"]
-            found.append(total.astype(np.float64) * scale)
+            found.append(on_host(total).astype(np.float64) * scale)
     return np.stack(found)

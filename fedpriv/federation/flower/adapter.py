@@ -46,7 +46,7 @@ from fedpriv.federation.round_statistics import TooFewClients
 from fedpriv.federation.strategy import ATTEMPT, SEED, Strategy
 from fedpriv.runtime.seeds import torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness
-from fedpriv.runtime.vectors import ParameterLayout, Vectors, as_tensor
+from fedpriv.runtime.vectors import ParameterLayout, Vectors, as_tensor, over_
 
 TRAIN_LOSS = "train-loss"
 SERVER_ROUND = "server-round"
@@ -309,9 +309,9 @@ class FlowerAdapter(Strategy):
         start = to_vectors(self._arrays)
         model: Vectors = {}
         for name, old in start.items():
-            whole = np.issubdtype(old.dtype, np.integer)  # whose mean need not be a whole number
-            kind = np.dtype(np.float64) if whole else old.dtype
-            model[name] = old + total.vectors[name] / kind.type(sum(weights))
+            whole = not old.is_floating_point()  # whose mean need not be a whole number
+            mean = total.vectors[name].double() if whole else total.vectors[name].clone()
+            model[name] = old + over_(mean, sum(weights))
         loss = float(np.average(total.metrics[TRAIN_LOSS], weights=weights))
         metrics = {NUM_EXAMPLES: sum(weights), TRAIN_LOSS: loss}
         yield readdressed(self._answer(model, metrics), first)
@@ -416,7 +416,7 @@ def to_named(layout: ParameterLayout, vectors: Vectors) -> ArrayRecord:
     record = ArrayRecord()
     for name, tensor in layout.named(vectors).items():
         whole = not tensor.is_floating_point()
-        record[name] = CopiedArray((tensor.double() if whole else tensor).numpy())
+        record[name] = CopiedArray((tensor.double() if whole else tensor).cpu().numpy())
     return record
 
 
@@ -440,7 +440,8 @@ def to_flat(layout: ParameterLayout, record: ArrayRecord, like: Vectors) -> Vect
         if name in tensors and not tensors[name].is_floating_point():
             numbers = np.asarray(np.rint(numbers))
         named[name] = as_tensor(numbers)
-    return layout.vectors(named)
+    device = next(iter(like.values())).device
+    return {name: vector.to(device) for name, vector in layout.vectors(named).items()}
 
 
 def _parts(message: Message) -> tuple[ArrayRecord, dict[str, Any]]:

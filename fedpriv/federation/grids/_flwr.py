@@ -18,6 +18,9 @@ from flwr.app.message.array import Array
 from flwr.supercore.run import Run as Run  # re-exported
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
+from torch import Tensor
+
+from fedpriv.runtime.vectors import as_tensor, on_host
 
 # If Flower was imported before fedpriv, its telemetry is on.
 telemetry.FLWR_TELEMETRY_ENABLED = "0"
@@ -37,9 +40,10 @@ class VectorArray(Array):
     # Flower finds the class of a serialised object by this name.
     __qualname__ = "Array"
 
-    def __init__(self, vector: NDArray[Any]) -> None:
-        self.__dict__["vector"] = vector
-        self.dtype = str(vector.dtype)
+    def __init__(self, vector: Tensor | NDArray[Any]) -> None:
+        vector = vector if isinstance(vector, Tensor) else as_tensor(vector)
+        self.__dict__["vector"] = vector  # on any device
+        self.dtype = str(vector.dtype).removeprefix("torch.")
         self.shape = tuple(vector.shape)
         self.stype = NUMPY_STYPE
 
@@ -47,17 +51,20 @@ class VectorArray(Array):
     def data(self) -> bytes:  # type: ignore[override]
         """The bytes of the array in NumPy's own format."""
         buffer = io.BytesIO()
-        np.save(buffer, self.__dict__["vector"], allow_pickle=False)
+        np.save(buffer, self.numpy(), allow_pickle=False)
         return buffer.getvalue()
 
     def numpy(self) -> NDArray[Any]:
         """Returns a read-only view of the array, which others may hold, too."""
-        view: NDArray[Any] = self.__dict__["vector"].view()
-        view.flags.writeable = False
-        return view
+        return on_host(self.__dict__["vector"])
+
+    def tensor(self) -> Tensor:
+        """Returns the tensor itself, where it lies; others may hold it, too."""
+        vector: Tensor = self.__dict__["vector"]
+        return vector
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _vector_array, (self.__dict__["vector"],)
+        return _vector_array, (self.numpy(),)
 
 
 def _vector_array(vector: NDArray[Any]) -> VectorArray:
@@ -71,8 +78,7 @@ class CopiedArray(VectorArray):
 
     def numpy(self) -> NDArray[Any]:
         """Returns a copy of the array."""
-        copied: NDArray[Any] = self.__dict__["vector"].copy()
-        return copied
+        return super().numpy().copy()
 
 
 def enter_run(run_id: int) -> Run:

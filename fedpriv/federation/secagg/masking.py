@@ -52,7 +52,7 @@ from fedpriv.federation.messages import (
 )
 from fedpriv.federation.private_strategy import PrivateStrategy
 from fedpriv.federation.secagg.discrete import discrete_sum, steps_of
-from fedpriv.federation.secagg.messages import MASKED
+from fedpriv.federation.secagg.messages import MASKED, words_of
 from fedpriv.federation.secagg.protocol import Session
 from fedpriv.federation.secagg.ring import (
     LEAST_BOUND,
@@ -67,7 +67,7 @@ from fedpriv.privacy.banded import coefficients
 from fedpriv.privacy.discrete import BITS, Steps
 from fedpriv.privacy.ledger import Attempt, Release
 from fedpriv.privacy.mechanism import Mechanism
-from fedpriv.runtime.vectors import ParameterLayout
+from fedpriv.runtime.vectors import ParameterLayout, as_tensor, on_host
 
 LEAST_STEPS = 4
 """The least standard deviation of a client's share of the noise in steps of the ring, see above."""
@@ -187,8 +187,7 @@ class Masked(Strategy):
     ) -> Iterable[Message]:
         """Lets the cohort exchange keys and shares; then asks for masked updates."""
         nodes = node_ids(grid)
-        start = to_vectors(arrays)["float"]
-        self._dtype, self._round = start.dtype, None
+        self._start, self._round = to_vectors(arrays)["float"], None
         self._seed, self._number = int(str(config[SEED])), server_round
         asked = list(self.inner.configure_train(server_round, arrays, config, grid))
         if len(asked) < 2:
@@ -198,7 +197,7 @@ class Masked(Strategy):
         threshold = max(2, noise, math.ceil(self.masking.threshold * len(asked)))
         session = Session(server_round, int(str(config[ATTEMPT])), threshold)
         cohort = {nodes.index(m.metadata.dst_node_id): m.metadata.dst_node_id for m in asked}
-        ring = self.ring(len(nodes), start.size)
+        ring = self.ring(len(nodes), self._start.numel())
         self._round = MaskedRound(grid, session, ring, cohort, str(config.get(MODEL, "")))
         self._round.exchange_shares()
         return self._round.asking(asked)
@@ -214,14 +213,14 @@ class Masked(Strategy):
                 replies = [self._whole(reply, discrete, server_round) for reply in replies]
             return self.inner.aggregate_train(server_round, replies)
         total = sum_of(replies)
-        words = total.vectors.get(MASKED, np.empty(0)).astype(np.uint32)
+        words = words_of(total.vectors.get(MASKED)).astype(np.uint32)
         words = self._round.unmasked(total.clients, words)
         if discrete:
             numbers = words.astype(np.uint16).view(np.int16).astype(np.float64)
             found = discrete_sum(numbers, discrete, self._seed, server_round)
-            total.vectors = {"float": found.astype(self._dtype)}
         else:
-            total.vectors = {"float": self._round.ring.decode(words, self._dtype)}
+            found = self._round.ring.decode(words, on_host(self._start[:0]).dtype)
+        total.vectors = {"float": as_tensor(found).to(self._start)}
         self.revealed = total
         node = next(iter(self._round.nodes.values()))
         reply = self._round.grid.create_message(
@@ -233,8 +232,8 @@ class Masked(Strategy):
         """Returns the answer of a client that was alone, with what its whole numbers stand for."""
         if not reply.has_error():
             numbers = to_vectors(reply.content.array_records[UPDATE])["float"]
-            found = discrete_sum(numbers, discrete, self._seed, round).astype(self._dtype)
-            reply.content[UPDATE] = to_array_record({"float": found})
+            found = discrete_sum(on_host(numbers), discrete, self._seed, round)
+            reply.content[UPDATE] = to_array_record({"float": as_tensor(found).to(self._start)})
         return reply
 
     def cohort(self, server_round: int, config: ConfigRecord, clients: int) -> list[int]:

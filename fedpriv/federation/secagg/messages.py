@@ -6,10 +6,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from flwr.app import ConfigRecord
+from numpy.typing import NDArray
 
 from fedpriv.federation.secagg.protocol import PublicKeys, Revealed, Roster
 from fedpriv.federation.secagg.ring import Ring
+from fedpriv.runtime.vectors import as_tensor, on_host
 
 SECAGG = "secagg"
 """The record's name, in queries and in the training message that asks for a masked vector."""
@@ -122,3 +126,16 @@ def _bytes(value: object) -> bytes:
     if not isinstance(value, bytes):
         raise TypeError(f"expected bytes, got {type(value).__name__}")
     return value
+
+
+def words_of(signed: torch.Tensor | None) -> NDArray[Any]:
+    """Returns masked words as unsigned numbers. torch adds signed ones, with the same bits."""
+    if signed is None:
+        return np.empty(0, np.uint32)
+    array = on_host(signed)
+    return array.view(np.uint32 if array.itemsize == 4 else np.uint16)
+
+
+def signed_of(words: NDArray[Any]) -> torch.Tensor:
+    """Returns masked words as a vector."""
+    return as_tensor(words.view(np.int32 if words.itemsize == 4 else np.int16))

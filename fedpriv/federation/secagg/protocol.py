@@ -20,13 +20,14 @@ that a vector that comes in late stays hidden. PRG is ChaCha20, its key from X25
 A client may drop out before any message. t of the cohort must stay to the end; below that
 `TooFewSurvivors` is raised and nothing can be unmasked.
 
+>>> import torch
 >>> session = Session(round=1, attempt=0, threshold=2)
 >>> ring = Ring.fitting(bound=4.0, clients=3)
 >>> clients = {u: Client(session, u, secret=bytes([u]) * 32) for u in (0, 1, 2)}
 >>> roster = {u: client.advertise() for u, client in clients.items()}
 >>> boxes = forward({u: client.share(roster) for u, client in clients.items()})
 >>> peers = set(boxes)
->>> x = np.array([1.5, -2.0])
+>>> x = torch.tensor([1.5, -2.0])
 >>> masked = {u: clients[u].mask(roster, peers, x, ring) for u in (0, 2)}  # 1 drops out
 >>> total = masked[0] + masked[2]
 >>> answers = [clients[u].reveal(roster, boxes[u], survivors={0, 2}) for u in (0, 2)]
@@ -57,7 +58,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -68,8 +69,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from fedpriv.federation.secagg import shamir
-from fedpriv.federation.secagg.masks import encode_masked, with_masks
+from fedpriv.federation.secagg.masks import with_masks
 from fedpriv.federation.secagg.ring import Ring
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KEY_BYTES = 32
 
@@ -198,9 +202,11 @@ class Client:
         }
 
     def mask(
-        self, roster: Roster, peers: Collection[int], values: NDArray[Any], ring: Ring
+        self, roster: Roster, peers: Collection[int], values: Tensor, ring: Ring
     ) -> NDArray[np.uint32]:
         """Stage 2. Returns the masked vector, shape (size,): uniform to whoever lacks the keys.
+
+        It is encoded where it lies, and its words are masked on the host.
 
         Args:
             roster: as in stage 1.
@@ -216,7 +222,7 @@ class Client:
         plus, minus = self._mask_keys(roster, peers)
         if len(peers) > ring.clients:
             raise ValueError(f"{len(peers)} clients, but the ring holds sums of {ring.clients}")
-        return encode_masked(values, ring, plus, minus)
+        return with_masks(ring.encode(values), plus, minus)
 
     def unmask_own(
         self, roster: Roster, peers: Collection[int], masked: NDArray[np.uint32]

@@ -15,18 +15,17 @@ is a public constant, from the clipping norm and the tail of the noise (`coordin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-MODULUS = 1 << 32
+if TYPE_CHECKING:
+    from torch import Tensor
 
-BLOCK = 1 << 16
-"""Words worked on at a time, 256 KiB: a block, a mask of it and a scratch copy stay in cache."""
+MODULUS = 1 << 32
 
 LEAST_BOUND, MOST_BOUND = 2.0**-64, 2.0**64
 
@@ -83,16 +82,55 @@ class Ring:
             exponent -= 1
         return cls(2.0**exponent, math.ceil(Fraction(bound) / Fraction(2) ** exponent), clients)
 
-    def cut(self, values: NDArray[Any]) -> int:
+    def encode(self, values: Tensor) -> NDArray[np.uint32]:
+        """Returns round(value / step) of each value, ties to even, clamped to the limit.
+
+        Where every message carries all the noise that protects it, clamping is post-processing.
+        Where the noise is shared, clamping one message takes noise from the sum: a limit from
+        `coordinate_bound` makes it improbable.
+
+        Args:
+            values: shape (size,), float32 or float64, on any device: they are encoded there.
+
+        Returns:
+            Ring elements, shape (size,), on the host.
+
+        Raises:
+            ValueError: if the vector has another type or shape, or holds NaN or infinity.
+        """
+        import torch  # where there are tensors: a budget needs the ring's bounds alone
+
+        from fedpriv.runtime.vectors import on_host, pieces
+
+        if values.dim() != 1:
+            raise ValueError(f"a vector has one dimension, got shape {tuple(values.shape)}")
+        if values.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"vectors are float32 or float64, got {values.dtype}")
+        if finite := values.numel() - int(values.isfinite().sum()):
+            raise ValueError(
+                f"{finite} NaN or infinite values within {values.numel()} coordinates of a "
+                "vector: they have no fixed-point form; clip the update first"
+            )
+        # The largest value of the type that is not above the limit: 2³¹ − 1 as float32 would be
+        # 2³¹, which does not fit into 32 bits with a sign.
+        most = torch.tensor(self.limit, dtype=values.dtype)
+        if int(most) > self.limit:
+            most = torch.nextafter(most, torch.zeros_like(most))
+        words = torch.empty_like(values, dtype=torch.int32)
+        for piece, out in pieces(values, words):  # beyond float32 is beyond the limit
+            out.copy_((piece * (1 / self.step)).round_().clamp_(-float(most), float(most)))
+        return on_host(words).view(np.uint32)
+
+    def cut(self, values: Tensor) -> int:
         """Returns how many coordinates of a client's vector are clamped to the limit.
 
         Args:
             values: shape (size,), float32 or float64.
         """
+        from fedpriv.runtime.vectors import pieces
+
         reach = (self.limit + 0.5) * self.step
-        return sum(
-            int(np.count_nonzero(np.abs(values[block]) > reach)) for block in blocks(values.size)
-        )
+        return int(sum((piece.abs() > reach).sum() for (piece,) in pieces(values)))
 
     def decode(
         self, total: NDArray[np.uint32], dtype: DTypeLike = np.float64
@@ -114,36 +152,6 @@ class Ring:
         decoded: NDArray[Any] = np.empty(total.shape, real)
         np.multiply(total.view(np.int32), real.type(self.step), out=decoded, casting="same_kind")
         return decoded
-
-
-class Encoder:
-    """Encodes a vector block by block, in memory of its own that is reused."""
-
-    def __init__(self, ring: Ring, values: NDArray[Any]) -> None:
-        if values.ndim != 1:
-            raise ValueError(f"a vector has one dimension, got shape {values.shape}")
-        real = float_type(values.dtype)
-        self._scratch: NDArray[Any] = np.empty(min(BLOCK, values.size), real)
-        self._finite = np.empty(self._scratch.size, np.bool_)
-        self._scale = real.type(1 / ring.step)
-        # The largest value of the type that is not above the limit: 2³¹ − 1 as float32 would be
-        # 2³¹, which does not fit into 32 bits with a sign.
-        most = real.type(ring.limit)
-        self._most = np.nextafter(most, real.type(0)) if int(most) > ring.limit else most
-
-    def encode(self, values: NDArray[Any], out: NDArray[np.uint32]) -> None:
-        """Writes the ring elements of one block of at most `BLOCK` values."""
-        scratch, finite = self._scratch[: values.size], self._finite[: values.size]
-        if not np.isfinite(values, out=finite).all():
-            raise ValueError(
-                f"{np.count_nonzero(~finite)} NaN or infinite values within {values.size} "
-                "coordinates of a vector: they have no fixed-point form; clip the update first"
-            )
-        with np.errstate(over="ignore"):  # beyond float32 is beyond the limit: clamped below
-            np.multiply(values, self._scale, out=scratch)
-        np.rint(scratch, out=scratch)
-        np.clip(scratch, -self._most, self._most, out=scratch)
-        np.copyto(out.view(np.int32), scratch, casting="unsafe")
 
 
 def coordinate_bound(
@@ -174,11 +182,6 @@ def coordinate_bound(
     if not 0 < probability <= 1:
         raise ValueError(f"probability must lie in (0, 1], got {probability!r}")
     return clip_norm + noise_std * math.sqrt(2 * math.log(clients * size / probability))
-
-
-def blocks(size: int) -> Iterator[slice]:
-    """Cuts a vector into slices of `BLOCK` words; the last may be shorter."""
-    return (slice(start, start + BLOCK) for start in range(0, size, BLOCK))
 
 
 def float_type(dtype: DTypeLike) -> np.dtype[Any]:

@@ -16,7 +16,7 @@ from fedpriv.federation.secagg.protocol import Client, Roster, Session
 from fedpriv.federation.secagg.ring import Ring
 from fedpriv.privacy.mechanism import SCALE, Mechanism
 from fedpriv.runtime.seeds import generator
-from fedpriv.runtime.vectors import Vectors
+from fedpriv.runtime.vectors import Vectors, as_tensor, on_host
 
 QUERIES = (ADVERTISE, SHARE, REVEAL)
 
@@ -58,7 +58,7 @@ def masked(
         )
     words = party.mask(roster, peers, update["float"], ring)
     cut = ring.cut(update["float"]) / max(words.size, 1)
-    return {MASKED: words if ring.bits == 32 else words.astype(np.uint16)}, cut
+    return {MASKED: messages.signed_of(words if ring.bits == 32 else words.astype(np.uint16))}, cut
 
 
 def own_update(
@@ -83,8 +83,9 @@ def own_update(
     if ring.bits < 32 and asked is not None:
         numbers = own.astype(np.uint16).view(np.int16).astype(np.float64)
         mechanism = Mechanism.from_settings(asked.settings)
-        return {"float": discrete_sum(numbers, mechanism, seed, asked.round).astype(sent.dtype)}
-    return {"float": ring.decode(own, sent.dtype)}
+        found = discrete_sum(numbers, mechanism, seed, asked.round)
+        return {"float": as_tensor(found).to(sent)}
+    return {"float": as_tensor(ring.decode(own, on_host(sent[:0]).dtype))}
 
 
 def _asked_to_mask(

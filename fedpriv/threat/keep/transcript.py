@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import Message
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -38,13 +37,13 @@ from fedpriv.federation.messages import (
     instruction_of,
     to_vectors,
 )
-from fedpriv.federation.secagg.messages import MASKED, SECAGG
+from fedpriv.federation.secagg.messages import MASKED, SECAGG, words_of
 from fedpriv.federation.secagg.site import own_update
 from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.runtime.run_folder import PARTITION
 from fedpriv.runtime.seeds import entropy, generator
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.runtime.vectors import Vectors
+from fedpriv.runtime.vectors import Vectors, over_
 from fedpriv.threat.keep.batch_rows import (
     BatchRows,
     forget_rows,
@@ -214,8 +213,8 @@ class Observation:
         weights = total.metrics[self._weight] if self._weight else [1] * len(total.clients)
         if sum(weights):
             mean: Vectors = {
-                name: (vector / sum(weights)).astype(vector.dtype)
-                for name, vector in total.vectors.items()
+                name: over_(v.clone() if v.is_floating_point() else v.double(), sum(weights)).to(v)
+                for name, v in total.vectors.items()
             }
             self._save(round, attempt, "aggregate", mean, answered=sorted(total.clients))
 
@@ -245,12 +244,10 @@ class Observation:
             "metrics": dict(reply.content.metric_records[METRICS]),
         }
         if MASKED in vectors and client in self.observer.colluders:
-            spec = self.run.spec
-            vectors = own_update(vectors[MASKED], message, client, spec.seed, spec.masks)
+            spec, own = self.run.spec, words_of(vectors[MASKED])
+            vectors = own_update(own, message, client, spec.seed, spec.masks)
         if MASKED in vectors:
-            own = vectors[MASKED]
-            signed = np.int32 if own.dtype == np.uint32 else np.int16  # safetensors has no uint32
-            words = torch.from_numpy(own.view(signed).copy())
+            words = vectors[MASKED].cpu().clone()
             step = message.content.config_records[SECAGG]["step"]
             notes |= {"kind": "masked", "step": step}
             self.recorder.save(*now, f"client-{client:04d}", {MASKED: words}, **notes)
@@ -260,7 +257,7 @@ class Observation:
             self._note(client, instruction)
 
     def _save(self, round: int, attempt: int, name: str, vectors: Vectors, **notes: Any) -> None:
-        tensors: dict[str, Tensor] = self.run.layout.named(vectors)
+        tensors: dict[str, Tensor] = self.run.layout.named({k: v.cpu() for k, v in vectors.items()})
         self.recorder.save(round, attempt, name, tensors, kind=self.run.strategy.sends, **notes)
 
     def _note(self, client: int, instruction: Instruction) -> None:

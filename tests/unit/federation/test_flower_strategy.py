@@ -10,6 +10,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.app.message import arrayrecord
 from flwr.serverapp import strategy as flower
+from host_vectors import to_vectors
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
@@ -28,7 +29,6 @@ from fedpriv.federation.messages import (
     UPDATE,
     instruction_of,
     to_array_record,
-    to_vectors,
 )
 from fedpriv.federation.round_statistics import TooFewClients
 from fedpriv.federation.secagg.masking import Masking

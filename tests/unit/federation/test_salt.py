@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import RecordDict
+from host_vectors import to_vectors
 from toy_private import Double, Small, Watched, copied, federation, provider_data, vector_of
 
 from fedpriv.clients.feam_dp import ExampleGradients
@@ -23,7 +24,7 @@ from fedpriv.federation.client import build_app
 from fedpriv.federation.faults import Dropout
 from fedpriv.federation.grids.inline import InlineGrid, serve
 from fedpriv.federation.loop import Federation
-from fedpriv.federation.messages import UPDATE, Chunk, to_vectors
+from fedpriv.federation.messages import UPDATE, Chunk
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.federation.secagg.messages import SECAGG, keys_of
 from fedpriv.privacy.ledger import LedgerMissing

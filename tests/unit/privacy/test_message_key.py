@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from host_vectors import to_vectors
 from toy_private import (
     Small,
     Watched,
@@ -23,7 +24,7 @@ from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.loop import Federation
-from fedpriv.federation.messages import UPDATE, to_vectors
+from fedpriv.federation.messages import UPDATE
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.federation.settings import Settings
 from fedpriv.privacy import message_key

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from host_vectors import on_arrays
 from scipy import stats
 from toy_private import Wide, answers, are_independent, instruction, mean_is_zero, numbers, rows_of
 from toy_private import variance_is as variance_is_
@@ -16,8 +17,9 @@ from toy_private import variance_is as variance_is_
 from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.clients.fedavg_dp import DPLocalTraining
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
+from fedpriv.privacy import noise as private_noise
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
-from fedpriv.privacy.noise import BLOCK, add_gaussian, share_std
+from fedpriv.privacy.noise import BLOCK, share_std
 from fedpriv.runtime.seeds import generator
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg_dp import FedAvgDP
@@ -26,6 +28,8 @@ from fedpriv.training.loops import Optimizer
 
 SIZE = 100_000
 CLIP, SIGMA = 2.0, 1.5
+
+add_gaussian = on_arrays(private_noise.add_gaussian)
 
 
 def variance_is(noise, expected):
@@ -80,7 +84,7 @@ def test_coordinates_are_independent_also_across_blocks():
 def test_it_is_added_to_what_is_there_in_place():
     vector = np.array([1e6, -3.0], np.float32)
     drawn = generator(0, "here").standard_normal(2)
-    assert add_gaussian(vector, 0.5, generator(0, "here")) is vector
+    assert np.shares_memory(add_gaussian(vector, 0.5, generator(0, "here")), vector)
     assert vector.dtype == np.float32
     assert vector.tolist() == [np.float32(1e6 + 0.5 * drawn[0]), np.float32(-3 + 0.5 * drawn[1])]
 

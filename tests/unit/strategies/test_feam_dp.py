@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from host_vectors import to_vectors
 from toy_private import (
     SEED,
     Small,
@@ -27,7 +28,7 @@ from toy_private import (
 
 from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.data.examples import Examples
-from fedpriv.federation.messages import UPDATE, instruction_of, to_vectors
+from fedpriv.federation.messages import UPDATE, instruction_of
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.runtime.seeds import generator

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from host_vectors import to_vectors
 
 from fedpriv.federation.grids.base import ClientGrid
 from fedpriv.federation.messages import (
@@ -14,7 +15,6 @@ from fedpriv.federation.messages import (
     UPDATE,
     instruction_of,
     to_array_record,
-    to_vectors,
 )
 from fedpriv.privacy.sampling import FixedSize, Poisson
 from fedpriv.strategies.fedavg import LOSS, FedAvg

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from host_vectors import to_vectors
 from toy import Net
 from toy_private import (
     Double,
@@ -32,7 +33,7 @@ from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.examples import PROVIDER
 from fedpriv.federation.dataset import ArrayData
 from fedpriv.federation.loop import Unworkable
-from fedpriv.federation.messages import instruction_of, to_vectors
+from fedpriv.federation.messages import instruction_of
 from fedpriv.federation.round_statistics import TooFewClients
 from fedpriv.privacy.mechanism import (
     Mechanism,
@@ -250,7 +251,7 @@ def test_providers_are_drawn_one_by_one_with_the_rate():
     @dataclass(frozen=True)
     class Roll(ProviderUpdates):
         def _change(self, context, provider, examples):
-            change = np.zeros_like(context.parameters["float"])
+            change = torch.zeros_like(context.parameters["float"])
             change[provider] = 1
             return change
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import RecordDict
+from host_vectors import to_vectors
 from toy_private import (
     SEED,
     Watched,
@@ -27,7 +28,7 @@ from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.federation.audit.mechanism import audit_mechanism, canaries_seen
 from fedpriv.federation.faults import Dropout
 from fedpriv.federation.loop import Unworkable
-from fedpriv.federation.messages import UPDATE, to_vectors
+from fedpriv.federation.messages import UPDATE
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.privacy.accounting.event import ClientThenRecord
 from fedpriv.privacy.banded import coefficients, turn

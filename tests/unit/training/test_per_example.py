@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from host_vectors import read
 from torch import nn
 from transformers import RobertaConfig, RobertaForTokenClassification, masking_utils
 
@@ -227,7 +228,7 @@ def test_the_sum_is_that_of_a_backward_pass_for_each_example(name, method):
     assert norms.max() > CLIP_NORM
     result = PerExample(method, chunk_size=3).clipped_sum(model, examples, CLIP_NORM)
     assert result.method == method
-    assert result.total.dtype == np.float64
+    assert result.total.dtype == torch.float64
     assert np.linalg.norm(total) > 0.1 * CLIP_NORM
     assert close(result.total, total)
     np.testing.assert_allclose(result.norms, norms, rtol=1e-12)
@@ -295,7 +296,7 @@ def test_no_tensor_escapes_and_the_order_is_that_of_the_wire(method):
 def test_frozen_parameters_are_neither_in_the_vector_nor_in_the_norm(method):
     model, examples = made("frozen")
     result = PerExample(method).clipped_sum(model, examples, 1e6)
-    assert result.total.shape == ParameterLayout(model).read()["float"].shape == (5 + 10 + 2,)
+    assert result.total.shape == read(model)["float"].shape == (5 + 10 + 2,)
     model.layers[0].weight.requires_grad_(True)
     assert (PerExample(method).clipped_sum(model, examples, 1e6).norms > result.norms).all()
 
@@ -341,7 +342,7 @@ def test_all_not_finite_and_finite_gradients_of_enormous_size(method):
     result = PerExample(method).clipped_sum(model, numbers(1), CLIP_NORM)
     assert result.nonfinite == 0
     assert result.norms[0] > 1e28  # whose square float32 does not hold
-    assert np.linalg.norm(result.total.astype(np.float64)) == pytest.approx(CLIP_NORM, rel=1e-5)
+    assert np.linalg.norm(result.total.double()) == pytest.approx(CLIP_NORM, rel=1e-5)
 
 
 @pytest.mark.parametrize("method", ["auto", "vmap", "loop"])
@@ -361,8 +362,8 @@ def test_in_float32_no_example_exceeds_the_norm_by_a_single_bit(method):
         one = examples.take([position])
         for clip_norm in (1e-3, 0.1):
             total = PerExample(method).clipped_sum(model, one, clip_norm).total
-            assert total.dtype == np.float32
-            norm = math.sqrt(math.fsum((total.astype(np.float64) ** 2).tolist()))
+            assert total.dtype == torch.float32
+            norm = math.sqrt(math.fsum((total.double() ** 2).tolist()))
             assert clip_norm * (1 - 1e-6) < norm <= clip_norm
 
 
@@ -373,12 +374,12 @@ def test_half_precision_is_summed_in_float32(method):
     model.layers[1] = Cast(torch.bfloat16)
     examples = numbers(40)
     result = PerExample(method, 16).clipped_sum(model, examples, 1e-2)
-    assert result.total.dtype == np.float32
+    assert result.total.dtype == torch.float32
     total = by_hand_half(model, examples, 1e-2)
     # bfloat16 has 8 bits: its gradients differ between the ways, its sum would differ by more.
     assert close(result.total, total, 1e-2 if method == "vmap" else 1e-6)
     one = PerExample(method).clipped_sum(model, examples.take([0]), 1e-2).total
-    assert 0.999e-2 < np.linalg.norm(one.astype(np.float64)) <= 1e-2
+    assert 0.999e-2 < np.linalg.norm(one.double()) <= 1e-2
 
 
 class Cast(nn.Module):

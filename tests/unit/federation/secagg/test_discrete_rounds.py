@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import torch
+from host_vectors import to_vectors
 from toy_private import Double, Watched, Wide, federation, provider_data, vector_of
 
 from fedpriv.clients.feam_dp import ExampleGradients
@@ -72,7 +74,7 @@ def test_messages_have_half_the_bits_and_hide_what_is_in_them():
         watched = Watched(run := made(masking=Masking(mechanism=mechanism)))
         run.run(1, grid=watched)
         words = [
-            reply.content[UPDATE][MASKED].numpy()
+            to_vectors(reply.content[UPDATE])[MASKED]
             for reply in watched.replied
             if UPDATE in reply.content
         ]
@@ -171,15 +173,15 @@ def test_sums_of_many_are_as_far_apart_as_one_provider_is():
     from fedpriv.clients import fl_provider_dp
 
     count, size = 2**11, 4
-    small = np.zeros(size, np.float32)
+    small = torch.zeros(size)
     small[0] = -(2.0 ** (11 - 24))
-    large = np.zeros(size, np.float32)
+    large = torch.zeros(size)
     large[0] = 1.0
     totals = []
     for extra in (0, 1):
-        total = np.zeros(size, np.float64)
+        total = torch.zeros(size, dtype=torch.float64)
         for change in [large] * (count + extra) + [small] * count:
-            np.add(total, fl_provider_dp.clip(change, 1.0).clipped, out=total)
+            total.add_(fl_provider_dp.clip(change, 1.0).clipped)
         totals.append(total)
     assert np.linalg.norm(totals[1] - totals[0]) == pytest.approx(1, abs=1e-9)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from host_vectors import encode
 from toy import federation, weights
 from toy_private import SEED, Double, Small, provider_data
 
@@ -14,7 +15,6 @@ from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.federation.faults import Absent
 from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.secagg.masking import Masking
-from fedpriv.federation.secagg.masks import encode_masked
 from fedpriv.privacy.mechanism import example_gaussian
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.feam_dp import FeAmDP
@@ -73,7 +73,7 @@ def test_colluders_tell_their_updates_and_the_others_stay_masked():
     for client in (0, 2):
         sent, told = (flat(uploads[client].tensors) for uploads in (there, seen))
         # What went into the ring, to the bit.
-        words = encode_masked(sent, ring, [], [])
+        words = encode(ring, sent)
         np.testing.assert_array_equal(told, ring.decode(words, np.float32))
         assert 0 < np.abs(told - sent).max() <= ring.step / 2
 
