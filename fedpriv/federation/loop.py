@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from flwr.app import ConfigRecord, Message
+from numpy.typing import NDArray
 from torch import nn
 
 from fedpriv.data import promises
@@ -471,8 +473,16 @@ class _Run:
         self.refused, self.reason, self.complete = 0, "", True
         self.ledger = self._ledger()
         self.watchers: list[Watcher] = []
+        self.files = ThreadPoolExecutor(1, "checkpoint")
+        self.writing: Future[None] | None = None
+        self.copies: dict[str, torch.Tensor] = {}
 
     def run(self) -> Result:
+        """Runs the rounds; whatever ends them, the last checkpoint is written to its end."""
+        with self.files:
+            return self._run()
+
+    def _run(self) -> Result:
         for keeper in self.federation.keepers:
             if watcher := keeper.before(self.prepared):
                 self.watchers.append(watcher)
@@ -493,6 +503,7 @@ class _Run:
                 self.progress.round(record)
                 track(record)
                 if self._gives_up():
+                    self._written()
                     self._after()  # nobody need resume it, and what was kept can be attacked
                     last = f"{n} rounds in a row" if (n := self.refused) > 1 else "the last round"
                     raise TooFewClients(
@@ -500,6 +511,7 @@ class _Run:
                         f"{self.folder.path}; resumed, the run goes on with the next round and its "
                         "cohort"
                     )
+        self._written()
         self.layout.write(to_vectors(self.arrays))
         if self.federation.bound.showcase:
             self.federation.bound.showcase(self.model, self.folder)
@@ -842,12 +854,32 @@ class _Run:
         self.folder.append(METRICS, [record])
         last = round == self.rounds or self._gives_up()
         if round % self.settings.checkpoint_every == 0 or last:
-            state = {k: as_tensor(v) for k, v in self.strategy.state().items()}
-            vectors = {k: v.cpu() for k, v in to_vectors(self.arrays).items()}
-            named = self.layout.named(vectors)
-            checkpoint = Checkpoint(round, named, state, self._meta(round))
-            self.folder.save(checkpoint, keep=self.settings.keep_checkpoints)
-            forget(self.folder.path / CLIENTS, self._oldest(round))
+            self._written()
+            state = {k: self._copy(f"state {k}", v) for k, v in self.strategy.state().items()}
+            vectors = {k: self._copy(k, v) for k, v in to_vectors(self.arrays).items()}
+            checkpoint = Checkpoint(round, self.layout.named(vectors), state, self._meta(round))
+            self.writing = self.files.submit(self._write, checkpoint)
+
+    def _copy(self, name: str, vector: torch.Tensor | NDArray[Any]) -> torch.Tensor:
+        """Copies a vector into memory that is kept for the next checkpoint: new memory is slow."""
+        tensor, kept = as_tensor(vector), self.copies.get(name)
+        if kept is None or (kept.shape, kept.dtype) != (tensor.shape, tensor.dtype):
+            pinned = tensor.device.type == "cuda"
+            kept = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
+            self.copies[name] = kept
+        return kept.copy_(tensor)
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        """Writes a checkpoint while the next round trains; says before it what it depends on."""
+        self.folder.save(checkpoint, keep=self.settings.keep_checkpoints)
+        # Only now nobody needs it: killed before, the run goes on from the checkpoint before.
+        forget(self.folder.path / CLIENTS, self._oldest(checkpoint.round))
+
+    def _written(self) -> None:
+        """Waits for the checkpoint that is being written, and raises what keeps it from being."""
+        if self.writing is not None:
+            writing, self.writing = self.writing, None
+            writing.result()
 
     def _gives_up(self) -> bool:
         """Whether too many rounds in a row have got too few answers."""
