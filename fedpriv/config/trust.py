@@ -34,6 +34,7 @@ from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.runtime import run_files, verify
 from fedpriv.runtime.outside import Outside
 from fedpriv.runtime.run_folder import (
+    BOOKED,
     CHECKPOINTS,
     CONFIG,
     FAILURES,
@@ -86,7 +87,7 @@ def check_before_resume(folder: RunFolder, overrides: Iterable[str] = ()) -> Non
     Raises:
         Untrusted: if any of it was changed, or could run code.
     """
-    built_on = (LAYOUT, CONFIG, LEDGER, METRICS, FAILURES, PARTITION, PLAN)
+    built_on = (LAYOUT, CONFIG, LEDGER, BOOKED, METRICS, FAILURES, PARTITION, PLAN)
     folders = (f"{CHECKPOINTS}/", f"{ROWS}/")
     found = verify.check(folder.path, lambda name: name in built_on or name.startswith(folders))
     problems = found.problems()

@@ -63,6 +63,7 @@ from fedpriv.runtime.client_memory import forget, state_of
 from fedpriv.runtime.memory import is_large, keep_large_blocks
 from fedpriv.runtime.progress import Progress, for_this_terminal
 from fedpriv.runtime.run_folder import (
+    BOOKED,
     CLIENTS,
     DATA,
     FAILURES,
@@ -473,6 +474,7 @@ class _Run:
         self.refused, self.reason, self.complete = 0, "", True
         self.ledger = self._ledger()
         self.watchers: list[Watcher] = []
+        self.booking = False
         self.files = ThreadPoolExecutor(1, "checkpoint")
         self.writing: Future[None] | None = None
         self.copies: dict[str, torch.Tensor] = {}
@@ -520,7 +522,7 @@ class _Run:
         known = providers(self.federation.bound.documents)
         names = None if alone else {provider_number(name): name for name in known}
         spent = individual.of_clients(self.folder.path / CLIENTS, names) if self.complete else {}
-        self.folder.write_json(LEDGER, self.federation.stated(self.ledger, spent))
+        self._write_ledger(self.federation.stated(self.ledger, spent))
         self._after()
         # Nothing comes after the final weights: with them a run is complete.
         self.folder.save_state(FINAL, self.model.state_dict())
@@ -566,7 +568,7 @@ class _Run:
                 "go on. Put the file back, or start a new run"
             )
         try:
-            before = self.folder.read_json(LEDGER)
+            before = self.folder.read_ledger()
         except ValueError as error:
             raise LedgerMissing(f"{place} is no JSON ({error}): put a whole copy back") from error
         known = Ledger.from_json(before, str(place))
@@ -582,6 +584,10 @@ class _Run:
             )
             self._also_on(traces(self.federation.bound, now.data))
         return known.continued(now, str(self.folder.path))
+
+    def _write_ledger(self, ledger: dict[str, Any]) -> None:
+        self.folder.write_json(LEDGER, ledger)
+        self.folder.remove(BOOKED)
 
     def _also_on(self, more: Mapping[str, Any]) -> None:
         """Adds traces of further data to those in the folder, where they can be compared."""
@@ -762,7 +768,12 @@ class _Run:
                 self.ledger.book(release)
             else:  # it had come to its end before, and stays what it was then
                 self.ledger.also_heard(now, known | heard)
-            self.folder.write_json(LEDGER, self.ledger.to_json())
+            if self.booking:
+                (entry,) = (r for r in self.ledger.releases if r.attempt.key == now.key)
+                self.folder.append(BOOKED, [entry.to_json()], sync=True)
+            else:  # what was booked before this process began goes into one file
+                self._write_ledger(self.ledger.to_json())
+            self.booking = True
 
         start = to_vectors(self.arrays).values()
         versions = [vector._version for vector in start]

@@ -26,7 +26,7 @@ from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.statement import doubts, grouped
 from fedpriv.privacy.views import VIEWS
 from fedpriv.runtime import run_files, run_log, verify
-from fedpriv.runtime.run_folder import LEDGER, UNITS, NotARunFolder
+from fedpriv.runtime.run_folder import BOOKED, LEDGER, UNITS, NotARunFolder, RunFolder
 
 APART = {
     "private": "no mechanism of differential privacy: there is no bound to compose",
@@ -154,12 +154,13 @@ def _note_unmasked(runs: list[_Run], apart: list[dict[str, str]]) -> None:
 
 def _read(path: Path) -> _Run:
     try:
-        content = json.loads(run_files.read(path, LEDGER) or b"")
-        ledger = Ledger.from_json(content)
+        ledger = Ledger.from_json(RunFolder(path).read_ledger())
         # From the attempts: a run that was killed has written no views.
         found = {view: doubts(ledger, view) for view in VIEWS}
         logged = run_log.has_log(path)
-        changed = verify.check(path, (LEDGER, UNITS).__contains__).problems() if logged else []
+        changed = (
+            verify.check(path, (LEDGER, BOOKED, UNITS).__contains__).problems() if logged else []
+        )
         if changed:
             told = f"its ledger is not as fedpriv wrote it: {changed[0]}"
             found = {view: [*known, told] for view, known in found.items()}

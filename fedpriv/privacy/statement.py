@@ -16,7 +16,7 @@ from fedpriv.privacy.accounting.event import ClientThenRecord, History, each_par
 from fedpriv.privacy.individual import Spent
 from fedpriv.privacy.ledger import Group, Ledger
 from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS, rounded_up
-from fedpriv.runtime.run_folder import LEDGER, RunFolder
+from fedpriv.runtime.run_folder import BOOKED, LEDGER, RunFolder
 
 UNITS = {
     "example": "one training example",
@@ -136,12 +136,13 @@ def account(folder: RunFolder) -> None:
     Raises:
         Damaged: if the file holds no ledger.
     """
-    content = folder.read_json(LEDGER)
+    content = folder.read_ledger()
     if content is not None:
         with folder.making_sense_of(LEDGER):
             spent = {name: Spent(**one) for name, one in content.get("spent", {}).items()}
             content = statement(Ledger.from_json(content), spent)
         folder.write_json(LEDGER, content)
+        folder.remove(BOOKED)
 
 
 def _view(ledger: Ledger, view: str, delta: float) -> Json:

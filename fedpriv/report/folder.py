@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 from fedpriv.data.document import Box, DataError, read_image
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_files import Damaged
-from fedpriv.runtime.run_folder import FINDINGS, RESULT
+from fedpriv.runtime.run_folder import BOOKED, FINDINGS, LEDGER, RESULT, with_booked
 from fedpriv.runtime.run_settings import settings_from, settings_text
 from fedpriv.runtime.verify import RETRAINED
 from fedpriv.threat.results import Result, read_result
@@ -187,7 +187,7 @@ def read_run(folder: Path) -> Run:
         partition=files.partition(),
         failures=files.lines("failures.jsonl"),
         prediction=files.prediction(),
-        ledger=files.mapping("ledger.json"),
+        ledger=files.ledger(),
         problems=(),
         trainings=files.trainings(),
         findings=files.findings(),
@@ -386,6 +386,15 @@ class RunReader:
         except (ValueError, RecursionError) as error:
             self.problems.append(f"{name} is not valid JSON: {_brief(error)}")
             return NOTHING
+
+    def ledger(self) -> dict[str, Any] | None:
+        """Returns the ledger as far as it has come."""
+        ledger, booked = self.mapping(LEDGER), self.lines(BOOKED)
+        try:
+            return with_booked(ledger, booked) if ledger and booked else ledger
+        except (KeyError, TypeError) as error:
+            self.problems.append(f"{BOOKED} holds no attempts: {error!r}")
+            return ledger
 
     def picture(self, name: str, *, exact: bool = False) -> tuple[str, tuple[int, int]]:
         """Returns a picture as a data URI, and its width and height in pixels of the file.

@@ -183,14 +183,17 @@ def write(root: Path, name: str, data: bytes) -> None:
         os.close(handle)
 
 
-def append(root: Path, name: str, data: bytes) -> None:
-    """Appends to a file, which is made where there is none."""
+def append(root: Path, name: str, data: bytes, *, sync: bool = False) -> None:
+    """Appends to a file, which is made where there is none; with `sync` it is on the disk then."""
     make_folder(root, str(Path(name).parent))
     path = inside(root, name)
     with _naming(path), _created(path, os.O_APPEND | os.O_NONBLOCK) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Damaged(f"{root / name} is no regular file")
         file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextmanager

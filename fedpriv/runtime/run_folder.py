@@ -42,6 +42,8 @@ DATA = "data.json"
 """Digests of the documents, by which a resumed run knows them again: leave it out of what you
 publish."""
 LEDGER = "ledger.json"
+BOOKED = "booked.jsonl"
+"""What has been booked since `LEDGER` was written, a line each; at the end of a run it is gone."""
 CHECKPOINTS = "checkpoints"
 FINAL = f"{CHECKPOINTS}/final.safetensors"
 START = f"{CHECKPOINTS}/start.safetensors"
@@ -253,6 +255,23 @@ class RunFolder:
             raise Damaged(f"{self.path / name} holds no JSON {expected}")
         return value
 
+    def read_ledger(self) -> dict[str, Any] | None:
+        """Reads the ledger as far as it has come; None where there is none.
+
+        Of a run that is under way or was killed, `BOOKED` has what was booked since `LEDGER` was
+        written: each attempt as it began, before anything was sent, and as it ended. A last line
+        that was cut off is left out. If it was of a beginning, nothing had been sent; if it was of
+        an end, the beginning stands, which counts as planned.
+
+        Raises:
+            Damaged: if a file is not whole.
+        """
+        ledger: dict[str, Any] | None = self.read_json(LEDGER)
+        if ledger is None:
+            return None
+        with self.making_sense_of(BOOKED):
+            return with_booked(ledger, self.records(BOOKED))
+
     def making_sense_of(self, name: str) -> AbstractContextManager[None]:
         """Raises `Damaged` with the file's name if the block cannot use what was read from it."""
         return run_files.making_sense_of(self.path / name)
@@ -302,10 +321,18 @@ class RunFolder:
                 self.path, list(run_files.walk(self.path, place)) if path.is_dir() else [place]
             )
 
-    def append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
-        """Appends one JSON object per line, in ASCII: no text in it can break a line."""
+    def append(
+        self, name: str, records: Iterable[Mapping[str, Any]], *, sync: bool = False
+    ) -> None:
+        """Appends one JSON object per line, in ASCII: no text in it can break a line.
+
+        Args:
+            name: of the file.
+            records: one a line.
+            sync: return when they are on the disk, not only on their way.
+        """
         lines = "".join(json.dumps(_strict(record)) + "\n" for record in records)
-        run_log.append(self.path, name, lines.encode("ascii"))
+        run_log.append(self.path, name, lines.encode("ascii"), sync=sync)
 
     def records(self, name: str) -> list[dict[str, Any]]:
         """Reads JSON lines; a last line that was cut off is left out.
@@ -428,6 +455,12 @@ class RunFolder:
             if isinstance(error, Damaged):
                 raise
             raise Damaged(f"{self.path / name} is not whole: {error}") from error
+
+
+def with_booked(ledger: dict[str, Any], booked: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns a ledger's JSON object with what was booked later; an attempt's last line counts."""
+    events = {(e["round"], e["attempt"]): e for e in (*ledger["events"], *booked)}
+    return {**ledger, "events": list(events.values())}
 
 
 def check_name(name: str) -> None:

@@ -26,7 +26,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -113,15 +113,27 @@ def write(root: Path, name: str, data: bytes) -> None:
     run_files.write(root, name, data)
 
 
-def append(root: Path, name: str, data: bytes) -> None:
+def append(root: Path, name: str, data: bytes, *, sync: bool = False) -> None:
     """Appends to a file, after noting it; creates it if there is none."""
-    if not data and (root / name).is_file():
+    path = root / name
+    if not data and path.is_file():
         return
     if has_log(root):
-        before = run_files.read(root, name) or b""
-        after = State.of(before + data)
-        _note(root, {name: State(after.sha256, after.size, State.of(before))})
-    run_files.append(root, name, data)
+        size, summed = _appended.get(path, (-1, hashlib.sha256()))
+        # What this process has appended last it need not read: files grow with the run.
+        if not path.is_file() or path.stat().st_size != size:
+            before = run_files.read(root, name) or b""
+            size, summed = len(before), hashlib.sha256(before)
+        after = summed.copy()
+        after.update(data)
+        was, now = (State(s.hexdigest(), n) for s, n in ((summed, size), (after, size + len(data))))
+        _note(root, {name: replace(now, appended_to=was)})
+        _appended[path] = now.size, after
+    run_files.append(root, name, data, sync=sync)
+
+
+_appended: dict[Path, tuple[int, Any]] = {}
+"""Size and SHA-256 of the files that this process has appended to."""
 
 
 def remove(root: Path, names: list[str]) -> None:

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import itertools
-import json
 import os
 import shutil
 from dataclasses import replace
@@ -185,7 +184,7 @@ def test_a_masked_round_that_was_cut_off_is_repeated_with_the_same_answers(grids
         patch.setattr(Watched, "send_and_receive", cut_off)
         with pytest.raises(KeyboardInterrupt):
             made.run(1, **first)
-    (event,) = json.loads(Path("here", LEDGER).read_text())["events"]
+    (event,) = RunFolder(Path("here")).read_ledger()["events"]
     assert (event["round"], event["attempt"], event["finished"]) == (1, 0, True)
     # The same clients: the same words. Client 3 stays away: a new attempt, with other masks.
     copied("here", "there")
@@ -193,7 +192,7 @@ def test_a_masked_round_that_was_cut_off_is_repeated_with_the_same_answers(grids
     assert public_keys(grids[0]) == public_keys(grids[1])
     fewer = plain(faults=Dropout(at={1: [3]}))
     fewer.run(1, run_dir="there", resume=True)
-    events = json.loads(Path("there", LEDGER).read_text())["events"]
+    events = RunFolder(Path("there")).read_ledger()["events"]
     assert [(e["attempt"], len(e["survivors"])) for e in events] == [(0, 4), (1, 3)]
     new = public_keys(grids[2]) - public_keys(grids[0])
     assert len(new) == CLIENTS
@@ -318,7 +317,7 @@ def test_a_published_run_without_its_salt_goes_on_with_new_noise_that_is_booked(
     assert not verify.check(Path("here")).problems()
     shutil.rmtree("here/checkpoints")
     made.run(2, run_dir="here", resume=True)
-    events = json.loads(Path("here", LEDGER).read_text())["events"]
+    events = RunFolder(Path("here")).read_ledger()["events"]
     assert [(e["round"], e["attempt"]) for e in events] == [(1, 0), (2, 0), (1, 1), (2, 1)]
     assert len(RunFolder(Path("here")).salt()) == 64
 

@@ -31,7 +31,7 @@ from fedpriv.privacy import message_key
 from fedpriv.privacy.ledger import Ledger, LedgerMissing
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.run_folder import LEDGER
+from fedpriv.runtime.run_folder import BOOKED, FINAL, LEDGER, RunFolder
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.training.loops import Optimizer
@@ -225,7 +225,7 @@ class Told(Progress):
 
 
 def booked(run_dir="here"):
-    return json.loads(Path(run_dir, LEDGER).read_text("utf-8"))
+    return RunFolder(Path(run_dir)).read_ledger()
 
 
 def events(run_dir="here"):
@@ -351,6 +351,54 @@ def test_nor_one_whose_ledger_was_cut(kept, tmp_path):
     path.write_text(json.dumps({**content, "events": content["events"][:kept]}))
     with pytest.raises(LedgerMissing, match=f"has {kept} attempts, .* another ledger, of 3"):
         resume()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_nor_one_whose_attempts_since_its_last_checkpoint_were_cut_too_early(kept, tmp_path):
+    cut_off_in(3)
+    assert len(json.loads((tmp_path / "here" / LEDGER).read_text())["events"]) == 1
+    path = tmp_path / "here" / BOOKED
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 4  # the end of round 1, both of round 2, the beginning of round 3
+    path.write_bytes(b"".join(lines[:kept]))
+    if kept < 2:  # the checkpoint of round 2 knows of two attempts
+        with pytest.raises(LedgerMissing, match=r"has 1 attempts, .* another ledger, of 2"):
+            resume()
+    else:
+        resume()
+        assert [e["round"] for e in events()] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("lost", [2, 40, 10_000])
+def test_a_last_line_that_was_cut_off_leaves_the_attempt_booked(lost, tmp_path):
+    straight, _ = messages(made(), rounds=3, run_dir="straight")
+    cut_off_in(3)
+    path = tmp_path / "here" / BOOKED
+    whole = path.read_bytes().splitlines(keepends=True)
+    # As a kill inside of the write that books the end of round 2 would leave it.
+    (tmp_path / "here" / "checkpoints" / "round-000002.safetensors").unlink()
+    path.write_bytes(b"".join(whole[:2]) + whole[2][: max(1, len(whole[2]) - lost)])
+    assert [(e["round"], e["finished"]) for e in events()] == [(1, True), (2, False)]
+    resumed = resume(rounds=3)
+    assert events() == events("straight")
+    assert (resumed.run_dir / FINAL).read_bytes() == (straight.run_dir / FINAL).read_bytes()
+    assert not path.exists()  # at the end all of it stands in one file
+
+
+def test_what_is_booked_in_a_round_does_not_grow_with_the_rounds(tmp_path, monkeypatch):
+    written = []
+
+    def noting(folder, name, records, *, sync=False, append=RunFolder.append):
+        records = list(records)
+        if name == BOOKED:
+            assert sync
+            written.append(len(json.dumps(records)))
+        append(folder, name, records, sync=sync)
+
+    monkeypatch.setattr(RunFolder, "append", noting)
+    finished(rounds=12)
+    assert len(written) == 2 * 12 - 1
+    assert max(written) < 1.2 * min(written)
 
 
 def test_nor_one_with_the_ledger_of_another_run(tmp_path):
