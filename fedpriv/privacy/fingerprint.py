@@ -14,9 +14,10 @@ import hashlib
 import torch
 from torch import Tensor
 
-from fedpriv.privacy.philox import blocks
+from fedpriv.privacy.philox import LOW, philox
 
 ROW, LANES = 4096, 4
+KEY = 0x66656470726976
 ROWS = 64
 """Rows that are worked on at a time."""
 
@@ -45,5 +46,7 @@ def fingerprint(vector: Tensor) -> str:
 @functools.cache
 def _weights(device: torch.device) -> Tensor:
     """Returns (ROW, LANES) numbers of 64 bits, made once for a device."""
-    high, low, *_ = blocks(0x66656470726976, 0, ROW * LANES, device)
+    at = torch.arange(ROW * LANES, device=device)
+    zero = torch.zeros_like(at)
+    high, low, *_ = philox((at, zero, zero, zero), (KEY & LOW, KEY >> 32))
     return ((high << 32) ^ low).view(ROW, LANES)

@@ -12,20 +12,27 @@ a δ of 5e-7 a release. Here 53 bits reach to 8.57, a δ of 5e-13.
 
 from __future__ import annotations
 
+import functools
 import math
+import os
+from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
+from fedpriv.runtime.cache import cache_folder
+
 M0, M1, W0, W1, LOW = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85, 0xFFFF_FFFF
 
+Word = int | Tensor
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
 
 BLOCKS = 1 << 22
 """Blocks of the counter that are drawn at a time: a device wants few and large kernels."""
 
 
-def philox(counter: Words, key: tuple[int, int], rounds: int = 10) -> Words:
+def philox(counter: Words, key: tuple[Word, Word], rounds: int = 10) -> Words:
     """Returns four words of 32 bits for each counter.
 
     Args:
@@ -44,21 +51,6 @@ def philox(counter: Words, key: tuple[int, int], rounds: int = 10) -> Words:
     return c0, c1, c2, c3
 
 
-def blocks(key: int, start: int, count: int, device: torch.device) -> Words:
-    """Returns the blocks start … start + count - 1 of a stream.
-
-    Args:
-        key: of 128 bits: 64 are Philox's key, the other 64 the upper half of its counter.
-        start: the first block.
-        count: how many.
-        device: where they are drawn.
-    """
-    at = torch.arange(start, start + count, device=device)
-    high = key >> 64
-    upper = [torch.full((), high >> s & LOW, device=device).expand(count) for s in (0, 32)]
-    return philox((at & LOW, at >> 32, upper[0], upper[1]), (key & LOW, key >> 32 & LOW))
-
-
 def normals(words: Words) -> tuple[Tensor, Tensor]:
     """Returns two standard normal numbers a block in float64, by Box and Muller (1958).
 
@@ -71,10 +63,25 @@ def normals(words: Words) -> tuple[Tensor, Tensor]:
     return angle.cos() * radius, angle.sin_() * radius
 
 
+def drawn(key: Tensor, start: Tensor, count: int) -> Tensor:
+    """Returns the numbers of the blocks start … start + count - 1 of a stream, shape (2 count,).
+
+    Args:
+        key: four words of 32 bits, int64: two are Philox's key, two the upper half of its counter.
+        start: the first block, a 0-d tensor beside the key.
+        count: how many.
+    """
+    at = torch.arange(count, device=key.device) + start
+    k0, k1, c2, c3 = key.unbind()
+    words = philox((at & LOW, at >> 32, c2.expand(count), c3.expand(count)), (k0, k1))
+    return torch.stack(normals(words), 1).view(-1)
+
+
 def add_gaussian_(vector: Tensor, std: float, key: int, at_once: int = BLOCKS) -> Tensor:
     """Adds N(0, std² I) in place, drawn and added in float64 and rounded once.
 
-    Elements 2i and 2i + 1 get the two numbers of block i, however the vector is cut.
+    Elements 2i and 2i + 1 get the two numbers of block i, however the vector is cut. Where whole
+    pieces of `BLOCKS` blocks are drawn and torch finds a compiler, one kernel draws them.
 
     Args:
         vector: shape (d,), float32 or float64.
@@ -82,10 +89,33 @@ def add_gaussian_(vector: Tensor, std: float, key: int, at_once: int = BLOCKS) -
         key: of 128 bits, of this vector alone.
         at_once: blocks that are drawn at a time.
     """
+    words = [key >> shift & LOW for shift in (0, 32, 64, 96)]
+    device, there = vector.device, torch.tensor(words, device=vector.device)
     for first in range(0, vector.numel(), 2 * at_once):
         part = vector[first : first + 2 * at_once]
         count = (part.numel() + 1) // 2
-        pair = normals(blocks(key, first // 2, count, vector.device))
-        noise = torch.stack(pair, 1).view(-1)[: part.numel()]
-        part.copy_(noise.mul_(std).add_(part))
+        draw = compiled() if count == BLOCKS else drawn
+        noise = draw(there, torch.full((), first // 2, device=device), count)
+        part.copy_(noise[: part.numel()].mul_(std).add_(part))
     return vector
+
+
+@functools.cache
+def compiled() -> Callable[[Tensor, Tensor, int], Tensor]:
+    """Returns `drawn` as a function that is compiled when it is called, and is plain if it cannot.
+
+    The words are the same; a kernel of 40 operations reads and writes memory once.
+    """
+    with suppress(OSError):  # not a folder in /tmp, which somebody else may have made before
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+    fused, failed = torch.compile(drawn, fullgraph=True, dynamic=False), list[Exception]()
+
+    def draw(key: Tensor, start: Tensor, count: int) -> Tensor:
+        if not failed:
+            try:
+                return fused(key, start, count)
+            except Exception as error:  # no compiler, no Triton for this device, no room for files
+                failed.append(error)
+        return drawn(key, start, count)
+
+    return draw

@@ -1,6 +1,7 @@
 """Noise drawn on a device: published words, a normal distribution with its tail, and no cuts."""
 
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy import stats
 
 from fedpriv.privacy.fingerprint import fingerprint
 from fedpriv.privacy.noise import add_gaussian
-from fedpriv.privacy.philox import LOW, add_gaussian_, normals, philox
+from fedpriv.privacy.philox import LOW, add_gaussian_, compiled, drawn, normals, philox
 from fedpriv.runtime.seeds import generator
 
 KNOWN = [  # Random123's kat_vectors, philox4x32 10
@@ -44,13 +45,49 @@ def test_every_bit_of_the_key_gives_other_noise(bit):
     assert abs(np.corrcoef(one, other)[0, 1]) < 5 / math.sqrt(999)
 
 
-def test_the_numbers_are_normal():
-    drawn = add_gaussian_(torch.zeros(10**6, dtype=torch.float64), 2.0, 42).numpy() / 2
-    assert stats.kstest(drawn, "norm").pvalue > 1e-3
+@pytest.mark.parametrize("count", [10**5, pytest.param(10**7, marks=pytest.mark.slow)])
+def test_the_numbers_are_normal(count):
+    numbers = add_gaussian_(torch.zeros(count, dtype=torch.float64), 2.0, 42).numpy() / 2
+    assert stats.kstest(numbers, "norm").pvalue > 1e-3
     edges = stats.norm.ppf(np.linspace(0, 1, 1001))
-    assert stats.chisquare(np.histogram(drawn, edges)[0]).pvalue > 1e-3
-    assert abs(np.corrcoef(drawn[0::2], drawn[1::2])[0, 1]) < 5 / math.sqrt(5e5)
-    assert abs(np.corrcoef(drawn[:-2], drawn[2:])[0, 1]) < 5e-3
+    assert stats.chisquare(np.histogram(numbers, edges)[0]).pvalue > 1e-3
+    for one, other in ((numbers[0::2], numbers[1::2]), (numbers[:-2], numbers[2:])):
+        for power in (1, 2):  # squares, too: uncorrelated numbers need not be independent
+            assert abs(np.corrcoef(one**power, other**power)[0, 1]) < 5 / math.sqrt(one.size)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler here")
+def test_compiled_the_words_are_the_same_and_the_numbers_to_the_last_bit(monkeypatch):
+    counter = tuple(torch.randint(0, 1 << 32, (4097,)) for _ in range(4))
+    key = torch.tensor([3, LOW, 1 << 31, 7])
+    words = torch.compile(philox, fullgraph=True)(counter, tuple(key[:2]))
+    plain = philox(counter, tuple(map(int, key[:2])))
+    assert all(torch.equal(one, other) for one, other in zip(words, plain, strict=True))
+    start = torch.full((), 5)
+    found, expected = compiled()(key, start, 4096), drawn(key, start, 4096)
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-15)
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: pytest.fail("it is compiled once"))
+    assert torch.equal(compiled()(key, start, 4096), found)
+
+
+def test_where_nothing_can_be_compiled_the_numbers_are_drawn_all_the_same(monkeypatch):
+    tried = []
+
+    def broken(function, **settings):
+        def fails(*arguments):
+            tried.append(arguments)
+            raise RuntimeError("no C++ compiler")
+
+        return fails
+
+    monkeypatch.setattr(torch, "compile", broken)
+    monkeypatch.setattr("fedpriv.privacy.philox.BLOCKS", 64)
+    compiled.cache_clear()
+    expected = add_gaussian_(torch.zeros(1000), 1.0, 5, at_once=77)
+    assert torch.equal(add_gaussian_(torch.zeros(1000), 1.0, 5, at_once=64), expected)
+    assert len(tried) == 1
+    compiled.cache_clear()
 
 
 def test_the_tail_reaches_beyond_what_a_delta_would_see():
