@@ -196,6 +196,7 @@ class Federation(Parts):
         self.published: list[str] = []
         if self.pretraining:
             self.bound = self._pretrained(self.pretraining, start)
+        self._model, self.bound = self.bound.model, replace(self.bound, model=None)
         self.data_digest, self.parameters = "", 0
         private = self.algorithm.mechanism is not None
         self.spec = WorkerSpec(
@@ -213,13 +214,18 @@ class Federation(Parts):
             cohort_batch=together,
         )
 
+    def first_model(self) -> nn.Module:
+        """Returns the model as round 1 starts from it: to build one takes a second or more."""
+        model, self._model = self._model, None
+        return model or seeded_model(self.bound.build_model, self.seed)
+
     def new_salt(self) -> str:
         """Returns a salt for one run, empty if there is to be none."""
         return "" if self.entropy == "seed" else new_salt()
 
     def _key(self, inner: Strategy, together: int) -> str:
         """Measures what a ledger tells of model and data; returns the key of noise and masks."""
-        first = seeded_model(self.bound.build_model, self.seed)
+        first = self._model = self.first_model()
         self.parameters = ParameterLayout(first).read()["float"].numel()
         if isinstance(self.algorithm, Masked):
             self.algorithm.settle(self.clients, self.parameters)
@@ -279,7 +285,7 @@ class Federation(Parts):
             device=self.settings.device,
             computing=self.computing,
         )
-        return _tuned(replace(start, build_model=build), self.finetuning, self.seed)
+        return _tuned(replace(start, build_model=build, model=None), self.finetuning, self.seed)
 
     @property
     def clients(self) -> int:
@@ -467,7 +473,7 @@ class _Run:
         self.settings, self.strategy = federation.settings, federation.algorithm
         self.device = torch.device(self.settings.device)
         self.exact = self.device.type == "cpu"
-        self.model = seeded_model(federation.bound.build_model, federation.seed).to(self.device)
+        self.model = federation.first_model().to(self.device)
         self.layout = ParameterLayout(self.model, buffers=self.strategy.buffers)
         self.strategy.prepare(self.layout)
         self.arrays = to_array_record(self.layout.read())
@@ -911,7 +917,7 @@ def _tuned(bound: FederatedDataset, finetuning: FineTuning | None, seed: int) ->
         finetuning.apply(model)
     except ValueError as error:
         raise Unworkable([f"finetuning: {error}"]) from error
-    return replace(bound, build_model=build)
+    return replace(bound, build_model=build, model=None)
 
 
 def _training_problems(

@@ -127,7 +127,7 @@ def append(root: Path, name: str, data: bytes, *, sync: bool = False) -> None:
         after = summed.copy()
         after.update(data)
         was, now = (State(s.hexdigest(), n) for s, n in ((summed, size), (after, size + len(data))))
-        _note(root, {name: replace(now, appended_to=was)})
+        _note(root, {name: replace(now, appended_to=was)}, sync=sync)
         _appended[path] = now.size, after
     run_files.append(root, name, data, sync=sync)
 
@@ -143,9 +143,10 @@ def remove(root: Path, names: list[str]) -> None:
         run_files.inside(root, name).unlink(missing_ok=True)
 
 
-def _note(root: Path, files: Mapping[str, State | None]) -> None:
+def _note(root: Path, files: Mapping[str, State | None], *, sync: bool = True) -> None:
     if files and has_log(root):
-        _append(root, {"files": {name: _to_json(state) for name, state in files.items()}})
+        states = {name: _to_json(state) for name, state in files.items()}
+        _append(root, {"files": states}, sync=sync)
 
 
 def _to_json(state: State | None) -> dict[str, Any] | None:
@@ -161,8 +162,12 @@ def _from_json(values: Mapping[str, Any] | None) -> State | None:
     return State(values["sha256"], values["bytes"], _from_json(values.get("appended_to")))
 
 
-def _append(root: Path, entry: Mapping[str, Any]) -> None:
-    """Appends one line; several processes wait for each other."""
+def _append(root: Path, entry: Mapping[str, Any], *, sync: bool = True) -> None:
+    """Appends one line; several processes wait for each other.
+
+    A line about what is not on the disk itself when its writer goes on need not be there either:
+    the next one that must takes it along, such as a checkpoint's.
+    """
     run_files.append(root, LOG, b"")  # so that it is there, and a regular file
     path = run_files.inside(root, LOG)
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
@@ -177,7 +182,8 @@ def _append(root: Path, entry: Mapping[str, Any]) -> None:
         file.write(b"" if whole else b"\n")
         file.write(json.dumps(line).encode("ascii") + b"\n")
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
 
 
 def _last_chain(file: BinaryIO) -> tuple[str, bool]:
