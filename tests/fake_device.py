@@ -416,11 +416,13 @@ _TORCH = f"{Path(torch.__file__).parent}/"
 def _place() -> Place:
     """Returns the innermost line of code that is neither torch's nor in this file.
 
-    Whoever calls `fedpriv.runtime.vectors.on_host`, the one way down, answers for it.
+    Whoever calls `on_host`, the one way down, or `is_finite` of `fedpriv.runtime.vectors` answers
+    for it.
     """
     frame = sys._getframe(1)
+    ours = ("on_host", "is_finite")
     while frame.f_back and (
-        frame.f_code.co_filename.startswith((_TORCH, __file__)) or frame.f_code.co_name == "on_host"
+        frame.f_code.co_filename.startswith((_TORCH, __file__)) or frame.f_code.co_name in ours
     ):
         frame = frame.f_back
     path = Path(frame.f_code.co_filename)

@@ -37,7 +37,7 @@ from fedpriv.runtime.client_memory import ClientMemory, InState, OnDisk
 from fedpriv.runtime.memory import is_large, release_free_blocks
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
-from fedpriv.runtime.vectors import ParameterLayout, Vectors, as_tensor
+from fedpriv.runtime.vectors import ParameterLayout, Vectors, as_tensor, is_finite
 from fedpriv.training.computing import Computing
 from fedpriv.training.per_example import failure_of_vmap
 
@@ -483,7 +483,7 @@ def _check(computed: ClientUpdate, parameters: Vectors, instruction: Instruction
     if got != want:
         raise ValueError(f"the update has vectors {got}, the parameters {want}")
     for name, vector in update.items():
-        if vector.is_floating_point() and not vector.isfinite().all():
+        if vector.is_floating_point() and not is_finite(vector):
             raise FloatingPointError(f"the {name} update is not finite: training has diverged")
     if instruction.weight in computed.metrics:
         weight, whole = computed.metrics[instruction.weight], "integer" in update

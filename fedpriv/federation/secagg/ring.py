@@ -100,15 +100,16 @@ class Ring:
         """
         import torch  # where there are tensors: a budget needs the ring's bounds alone
 
-        from fedpriv.runtime.vectors import on_host, pieces
+        from fedpriv.runtime.vectors import is_finite, on_host, pieces
 
         if values.dim() != 1:
             raise ValueError(f"a vector has one dimension, got shape {tuple(values.shape)}")
         if values.dtype not in (torch.float32, torch.float64):
             raise ValueError(f"vectors are float32 or float64, got {values.dtype}")
-        if finite := values.numel() - int(values.isfinite().sum()):
+        if not is_finite(values):
+            odd = values.numel() - int(values.isfinite().sum())
             raise ValueError(
-                f"{finite} NaN or infinite values within {values.numel()} coordinates of a "
+                f"{odd} NaN or infinite values within {values.numel()} coordinates of a "
                 "vector: they have no fixed-point form; clip the update first"
             )
         # The largest value of the type that is not above the limit: 2³¹ − 1 as float32 would be

@@ -1,5 +1,6 @@
 """Which tensors travel, as what, and that none of them changes on the way."""
 
+import math
 import warnings
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 from toy import Net, norm_net
 
-from fedpriv.runtime.vectors import ParameterLayout, as_tensor
+from fedpriv.runtime.vectors import ParameterLayout, as_tensor, is_finite
 
 
 class Pair(nn.Module):
@@ -257,6 +258,16 @@ def test_the_change_of_a_half_precision_model_is_not_rounded_to_its_precision():
     model = Pair(torch.bfloat16)
     start = {"float": torch.tensor([1, 2, 3, 4, 5, 6 + 2**-10], dtype=torch.float32)}
     assert_vectors(ParameterLayout(model).change_since(start), float=[0, 0, 0, 0, 0, -(2**-10)])
+
+
+@pytest.mark.parametrize("odd", [None, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", [0, 1, 70_000])
+def test_one_odd_number_anywhere_is_found(place, odd):
+    vector = torch.linspace(-1, 1, 70_001)
+    if odd is not None:
+        vector[place] = odd
+    assert is_finite(vector) is (odd is None)
+    assert is_finite(vector[:0])
 
 
 def test_read_only_arrays_are_taken_without_a_warning():
