@@ -33,7 +33,7 @@ test-base: $(VENV)/.installed    ## models in their published sizes: up to 12 Gi
 	OMP_NUM_THREADS=$(JOBS) $(BIN)/python -m pytest -m base
 
 test-fast: $(VENV)/.installed    ## without Ray, killed processes and real documents
-	$(PYTEST) -m "not slow and not base" tests/unit tests/properties
+	$(PYTEST) -m "not slow and not base" $(or $(TESTS),tests/unit tests/properties)
 
 test-hostile: $(VENV)/.installed ## as on somebody else's machine; `make test-hostile TESTS=tests/unit/runtime`
 	$(BIN)/python tests/stranger/run.py $(PARALLEL) -m "not slow and not base" $(TESTS)

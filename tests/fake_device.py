@@ -416,8 +416,7 @@ _TORCH = f"{Path(torch.__file__).parent}/"
 def _place() -> Place:
     """Returns the innermost line of code that is neither torch's nor in this file.
 
-    Whoever calls `on_host`, the one way down, or `is_finite` of `fedpriv.runtime.vectors` answers
-    for it.
+    Whoever calls `on_host`, the one way down, or `is_finite` answers for it.
     """
     frame = sys._getframe(1)
     ours = ("on_host", "is_finite")

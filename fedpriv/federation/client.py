@@ -28,6 +28,7 @@ from fedpriv.federation.messages import (
     answer,
     chunks,
     instruction_of,
+    is_finite,
     to_vectors,
 )
 from fedpriv.federation.secagg.messages import SECAGG
@@ -37,7 +38,7 @@ from fedpriv.runtime.client_memory import ClientMemory, InState, OnDisk
 from fedpriv.runtime.memory import is_large, release_free_blocks
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
-from fedpriv.runtime.vectors import ParameterLayout, Vectors, as_tensor, is_finite
+from fedpriv.runtime.vectors import ParameterLayout, Vectors, as_tensor
 from fedpriv.training.computing import Computing
 from fedpriv.training.per_example import failure_of_vmap
 
@@ -246,7 +247,8 @@ class ClientWorker:
         self._trained: dict[str, ClientUpdate | Exception] = {}
         # What was sent last; this worker's copy of it; and how often torch has written into that.
         self._sent: list[ReferenceType[Tensor]] = []
-        self._parameters, self._versions = Vectors(), list[int]()
+        self._parameters, self._versions, self._round = Vectors(), list[int](), 0
+        self._touched = False
         self._build()
 
     def _build(self) -> None:
@@ -344,7 +346,8 @@ class ClientWorker:
         if instruction is None:
             raise ValueError("the message carries no fedpriv instruction")
         client = int(context.node_config[PARTITION_ID])
-        parameters = self._received(message.content.array_records[PARAMETERS])
+        sent = message.content.array_records[PARAMETERS]
+        parameters = self._received(sent, instruction.round)
         folder = self.spec.memory
         memory: ClientMemory | None = OnDisk(folder / str(client)) if folder else None
         if folder is None and context.node_config.get(REMEMBERS):
@@ -361,7 +364,8 @@ class ClientWorker:
             }
             computed = replace(computed, update=update)
             _check(computed, parameters, instruction)
-        if [v._version for v in parameters.values()] != self._versions:
+        self._touched = self._written_into(to_vectors(sent))
+        if self._touched:
             raise ValueError("the client half has changed the parameters that it was sent")
         if self._large:
             self._forget_gradients()
@@ -376,22 +380,35 @@ class ClientWorker:
         content = answer(update, computed.metrics, instruction)
         return Message(content, reply_to=message)
 
-    def _received(self, record: ArrayRecord) -> Vectors:
+    def _received(self, record: ArrayRecord, round: int) -> Vectors:
         """Returns this worker's copy of what was sent, on its device, for all clients of a round.
 
-        They are not to write into it. If one has, which torch counts, the next gets a new copy.
+        They are not to write into it. If one has, or has failed, the next gets a new copy.
         """
         sent, mine = to_vectors(record), self._parameters
-        same = list(map(id, sent.values())) == [id(before()) for before in self._sent]
-        if not same or [v._version for v in mine.values()] != self._versions:
+        same = [round, *map(id, sent.values())] == [self._round, *(id(v()) for v in self._sent)]
+        if not same or self._touched:
             alike = {n: v for n, v in mine.items() if n in sent and v.shape == sent[n].shape}
             self._parameters = {  # into the same memory: new memory is slow
                 name: alike[name].copy_(v) if name in alike else v.to(self.device, copy=True)
                 for name, v in sent.items()
             }
-            self._sent = [ref(vector) for vector in sent.values()]
+            self._round, self._sent = round, [ref(vector) for vector in sent.values()]
             self._versions = [v._version for v in self._parameters.values()]
+        self._touched = True  # until the visit has ended and was found to have left it as it was
         return dict(self._parameters)
+
+    def _written_into(self, sent: Vectors) -> bool:
+        """Whether the copy is not what was sent any more.
+
+        torch does not count what is written through `.data` or into NumPy's view. Our halves do
+        neither; what another one has left is compared.
+        """
+        mine = self._parameters
+        if [v._version for v in mine.values()] != self._versions:
+            return True
+        ours = type(self.spec.client).__module__.startswith("fedpriv.")
+        return not ours and any(not torch.equal(mine[n], v.to(mine[n])) for n, v in sent.items())
 
     def visit(self, client: int, instruction: Instruction, parameters: Vectors) -> ClientContext:
         """Returns the context of a client half, with the model that the server has sent.

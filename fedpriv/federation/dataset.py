@@ -52,8 +52,6 @@ class FederatedDataset:
         public: documents that are neither trained on nor held out: the adversary's own.
         canary_rate: the probability with which each canary was trained on.
         held_out: what the column `document` of `test` counts; empty where there are none.
-        model: what `build_model` has made with the seed of the run, for whoever needs it first;
-            None where nothing was built.
     """
 
     build_model: Callable[[], nn.Module]
@@ -70,7 +68,6 @@ class FederatedDataset:
     public: tuple[Document, ...] = ()
     canary_rate: float = 0.5
     held_out: tuple[Document, ...] = ()
-    model: nn.Module | None = None
 
     @functools.cached_property
     def parts(self) -> Mapping[str, TrainingMembership]:
@@ -287,7 +284,6 @@ class DocumentData:
             public=dealt.of(dealt.public),
             canary_rate=self.canary_rate,
             held_out=test,
-            model=model,
         )
 
     def dealt(self, seed: int) -> ClientSplit:

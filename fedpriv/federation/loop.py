@@ -196,7 +196,7 @@ class Federation(Parts):
         self.published: list[str] = []
         if self.pretraining:
             self.bound = self._pretrained(self.pretraining, start)
-        self._model, self.bound = self.bound.model, replace(self.bound, model=None)
+        self._model: nn.Module | None = None
         self.data_digest, self.parameters = "", 0
         private = self.algorithm.mechanism is not None
         self.spec = WorkerSpec(
@@ -217,7 +217,8 @@ class Federation(Parts):
     def first_model(self) -> nn.Module:
         """Returns the model as round 1 starts from it: to build one takes a second or more."""
         model, self._model = self._model, None
-        return model or seeded_model(self.bound.build_model, self.seed)
+        with reproducible_torch(self.settings.threads, self.settings.device):
+            return model or seeded_model(self.bound.build_model, self.seed)
 
     def new_salt(self) -> str:
         """Returns a salt for one run, empty if there is to be none."""
@@ -236,6 +237,13 @@ class Federation(Parts):
         self.data_digest = json_digest(pages) if pages else encoded
         if not len(self.bound.train):  # the clients' documents lie elsewhere
             self.data_digest = ""
+        device, clipping = (
+            torch.device(self.settings.device),
+            getattr(self.client, "per_example", None),
+        )
+        ways = {}
+        if clipping and device.type != "cpu":  # on a CPU the ways are those of keys from before
+            ways = {"clipping": clipping.choice(first, device, self.computing)[0]}
         return message_key(
             (inner, self.client, self.masking),
             first,
@@ -244,6 +252,7 @@ class Federation(Parts):
             device=self.settings.device,
             computing={
                 **self.computing.changed(),
+                **ways,
                 **({"cohort_batch": together} if together > 1 else {}),
             },
         )
@@ -285,7 +294,7 @@ class Federation(Parts):
             device=self.settings.device,
             computing=self.computing,
         )
-        return _tuned(replace(start, build_model=build, model=None), self.finetuning, self.seed)
+        return _tuned(replace(start, build_model=build), self.finetuning, self.seed)
 
     @property
     def clients(self) -> int:
@@ -488,7 +497,15 @@ class _Run:
     def run(self) -> Result:
         """Runs the rounds; whatever ends them, the last checkpoint is written to its end."""
         with self.files:
-            return self._run()
+            try:
+                return self._run()
+            except BaseException as error:
+                try:
+                    self._written()
+                except Exception as failed:
+                    if failed is not error:
+                        error.add_note(f"and the last checkpoint was not written: {failed}")
+                raise
 
     def _run(self) -> Result:
         for keeper in self.federation.keepers:
@@ -869,6 +886,8 @@ class _Run:
 
     def _finish_round(self, round: int, record: dict[str, Any]) -> None:
         self.folder.append(METRICS, [record])
+        if self.writing is not None and self.writing.done():
+            self._written()  # an error is told after this round, whenever the next checkpoint is
         last = round == self.rounds or self._gives_up()
         if round % self.settings.checkpoint_every == 0 or last:
             self._written()
@@ -917,7 +936,7 @@ def _tuned(bound: FederatedDataset, finetuning: FineTuning | None, seed: int) ->
         finetuning.apply(model)
     except ValueError as error:
         raise Unworkable([f"finetuning: {error}"]) from error
-    return replace(bound, build_model=build, model=None)
+    return replace(bound, build_model=build)
 
 
 def _training_problems(

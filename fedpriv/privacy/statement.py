@@ -16,6 +16,7 @@ from fedpriv.privacy.accounting.event import ClientThenRecord, History, each_par
 from fedpriv.privacy.individual import Spent
 from fedpriv.privacy.ledger import Group, Ledger
 from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS, rounded_up
+from fedpriv.runtime import run_log, verify
 from fedpriv.runtime.run_folder import BOOKED, LEDGER, RunFolder
 
 UNITS = {
@@ -131,12 +132,17 @@ def _individual(ledger: Ledger, view: str, spent: Mapping[str, Spent]) -> Json:
 
 
 def account(folder: RunFolder) -> None:
-    """Computes ε from the events in a run folder's ledger.json; a killed run has none yet.
+    """Computes ε from the events in a run folder's ledger; a killed run has none yet.
+
+    A ledger that is not as fedpriv wrote it stays as it is, so that `fedpriv verify` tells.
 
     Raises:
         Damaged: if the file holds no ledger.
     """
-    content = folder.read_ledger()
+    content, files = folder.read_ledger(), (LEDGER, BOOKED)
+    logged = run_log.has_log(folder.path)
+    if logged and verify.check(folder.path, files.__contains__).problems():
+        return
     if content is not None:
         with folder.making_sense_of(LEDGER):
             spent = {name: Spent(**one) for name, one in content.get("spent", {}).items()}

@@ -389,7 +389,9 @@ class RunReader:
 
     def ledger(self) -> dict[str, Any] | None:
         """Returns the ledger as far as it has come."""
-        ledger, booked = self.mapping(LEDGER), self.lines(BOOKED)
+        ledger, booked = run_files.unchanged(
+            self.folder / LEDGER, lambda: (self.mapping(LEDGER), self.lines(BOOKED))
+        )
         try:
             return with_booked(ledger, booked) if ledger and booked else ledger
         except (KeyError, TypeError) as error:

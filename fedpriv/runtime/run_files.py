@@ -14,12 +14,15 @@ import os
 import shlex
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
+from typing import TypeVar
 
 from fedpriv.runtime.file_names import name_problem
+
+T = TypeVar("T")
 
 PART = ".part"
 """Ending of a file that is being written; its name also begins with a dot."""
@@ -101,6 +104,21 @@ def read(root: Path, name: str) -> bytes | None:
         return None
 
 
+def unchanged(path: Path, read: Callable[[], T]) -> T:
+    """Calls a function that reads a file and others, again if somebody replaces it meanwhile."""
+    while True:
+        before, found = _identity(path), read()
+        if _identity(path) == before:
+            return found
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns
+    return None
+
+
 def names(root: Path, place: str, pattern: str = "*") -> list[str]:
     """Returns the names in a folder of the run folder, sorted; empty where it does not exist.
 
@@ -176,6 +194,10 @@ def write(root: Path, name: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -187,6 +209,7 @@ def append(root: Path, name: str, data: bytes, *, sync: bool = False) -> None:
     """Appends to a file, which is made where there is none; with `sync` it is on the disk then."""
     make_folder(root, str(Path(name).parent))
     path = inside(root, name)
+    new = not path.exists()
     with _naming(path), _created(path, os.O_APPEND | os.O_NONBLOCK) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Damaged(f"{root / name} is no regular file")
@@ -194,6 +217,8 @@ def append(root: Path, name: str, data: bytes, *, sync: bool = False) -> None:
         if sync:
             file.flush()
             os.fsync(file.fileno())
+    if sync and new:
+        _sync_folder(path.parent)
 
 
 @contextmanager

@@ -266,11 +266,13 @@ class RunFolder:
         Raises:
             Damaged: if a file is not whole.
         """
-        ledger: dict[str, Any] | None = self.read_json(LEDGER)
+        ledger, booked = run_files.unchanged(
+            self.path / LEDGER, lambda: (self.read_json(LEDGER), self.records(BOOKED))
+        )
         if ledger is None:
             return None
         with self.making_sense_of(BOOKED):
-            return with_booked(ledger, self.records(BOOKED))
+            return with_booked(ledger, booked)
 
     def making_sense_of(self, name: str) -> AbstractContextManager[None]:
         """Raises `Damaged` with the file's name if the block cannot use what was read from it."""

@@ -25,6 +25,7 @@ import hmac
 import json
 import os
 import platform
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -118,22 +119,32 @@ def append(root: Path, name: str, data: bytes, *, sync: bool = False) -> None:
     path = root / name
     if not data and path.is_file():
         return
-    if has_log(root):
-        size, summed = _appended.get(path, (-1, hashlib.sha256()))
-        # What this process has appended last it need not read: files grow with the run.
-        if not path.is_file() or path.stat().st_size != size:
-            before = run_files.read(root, name) or b""
-            size, summed = len(before), hashlib.sha256(before)
-        after = summed.copy()
-        after.update(data)
-        was, now = (State(s.hexdigest(), n) for s, n in ((summed, size), (after, size + len(data))))
-        _note(root, {name: replace(now, appended_to=was)}, sync=sync)
-        _appended[path] = now.size, after
+    if not has_log(root):
+        run_files.append(root, name, data, sync=sync)
+        return
+    # What this process has appended last it need not read: files grow with the run.
+    known, summed = _appended.get(path.absolute(), (None, hashlib.sha256()))
+    if known is None or known != _as_it_is(path):
+        summed = hashlib.sha256(run_files.read(root, name) or b"")
+    size = path.stat().st_size if path.is_file() else 0
+    after = summed.copy()
+    after.update(data)
+    was, now = (State(s.hexdigest(), n) for s, n in ((summed, size), (after, size + len(data))))
+    _note(root, {name: replace(now, appended_to=was)}, sync=sync)
     run_files.append(root, name, data, sync=sync)
+    _appended[path.absolute()] = _as_it_is(path), after
 
 
-_appended: dict[Path, tuple[int, Any]] = {}
-"""Size and SHA-256 of the files that this process has appended to."""
+def _as_it_is(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+_appended: dict[Path, tuple[tuple[int, int, int] | None, Any]] = {}
+"""What the files that this process has appended to were like then, and their SHA-256."""
 
 
 def remove(root: Path, names: list[str]) -> None:
@@ -175,7 +186,10 @@ def _append(root: Path, entry: Mapping[str, Any], *, sync: bool = True) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         before, whole = _last_chain(file)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        line = json.loads(json.dumps({"at": now, "pid": os.getpid(), **entry}, default=str))
+        who: dict[str, Any] = {"at": now, "pid": os.getpid()}
+        if threading.current_thread() is not threading.main_thread():
+            who["thread"] = threading.current_thread().name
+        line = json.loads(json.dumps({**who, **entry}, default=str))
         line["chain"] = _chain(before, line)
         line["signed"] = _signature(line["chain"])
         # What a killed process has left of a line stays, as a line of its own.
@@ -235,7 +249,8 @@ def read_log(root: Path) -> Log:
     if data is None:
         raise Damaged(f"{root / LOG} is missing: what fedpriv wrote here cannot be told")
     log = Log()
-    unsure: dict[int, dict[str, State | None]] = {}  # by process, what it was about to write
+    # By process and thread, what it was about to write.
+    unsure: dict[tuple[int, str], dict[str, State | None]] = {}
     for number, raw in enumerate(data.split(b"\n"), 1):
         line = _parsed(raw)
         if line is None:  # cut off; if it was changed instead, the next line's chain tells
@@ -244,12 +259,15 @@ def read_log(root: Path) -> Log:
             log.problems.append(f"line {number} does not follow from the lines before it")
         log.head = line["chain"]
         log.own &= line.get("signed") == _signature(log.head)
-        begun = unsure.pop(line["pid"], {})
+        who = line["pid"], str(line.get("thread", ""))
+        # A command begins and ends for all threads of its process.
+        alike = [w for w in unsure if w == who or (w[0] == who[0] and "files" not in line)]
+        begun = [unsure.pop(w) for w in alike]
         if "command" in line:
             log.commands.append(line)
         elif "failed" not in line:
             # Whoever writes a further line has done what the one before announced.
-            for name, state in begun.items():
+            for name, state in (item for files in begun for item in files.items()):
                 if log.states[name][0] is state:
                     log.states[name] = [state]
         try:
@@ -260,5 +278,5 @@ def read_log(root: Path) -> Log:
         for name, state in files.items():
             log.states[name] = [state, *log.states.get(name, [None])]
         if files:
-            unsure[line["pid"]] = files
+            unsure[who] = files
     return log

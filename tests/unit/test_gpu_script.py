@@ -144,7 +144,7 @@ def test_everything_runs_on_a_cpu_at_tiny_size_and_is_kept(tmp_path):
     content = json.loads(path.read_text())
     rows = content["rows"]
     assert {row["part"] for row in rows} == {
-        "tests", "training", "cohorts", "workers", "inversion", "closed_form", "cdmi",
+        "tests", "vectors", "training", "cohorts", "workers", "inversion", "closed_form", "cdmi",
     }  # fmt: skip
     assert content["device"]["name"].startswith("CPU")
     values = {}

@@ -100,7 +100,8 @@ class Ring:
         """
         import torch  # where there are tensors: a budget needs the ring's bounds alone
 
-        from fedpriv.runtime.vectors import is_finite, on_host, pieces
+        from fedpriv.federation.messages import is_finite
+        from fedpriv.runtime.vectors import on_host, pieces
 
         if values.dim() != 1:
             raise ValueError(f"a vector has one dimension, got shape {tuple(values.shape)}")

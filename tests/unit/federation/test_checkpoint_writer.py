@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -10,12 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 from test_federation_loop import Diary, crash, federation, lines, weights
+from toy import Net
 from toy_private import federation as private
 from toy_private import provider_data
 
 from fedpriv.clients.feam_dp import ExampleGradients
+from fedpriv.config.trust import check_before_resume
 from fedpriv.privacy.mechanism import example_gaussian
-from fedpriv.runtime import run_files
+from fedpriv.runtime import run_files, verify
 from fedpriv.runtime.run_folder import METRICS, RunFolder
 from fedpriv.strategies.feam_dp import FeAmDP
 
@@ -64,6 +67,38 @@ def test_a_full_disk_ends_the_run_which_goes_on_when_there_is_room(monkeypatch, 
     assert weights(resumed) == weights(federation(client=Diary()).run(5))
 
 
+def test_an_error_of_the_writer_is_told_beside_the_one_that_ends_the_run(monkeypatch, tmp_path):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    writing(monkeypatch, "round-000002.safetensors", full)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        federation(client=crash(in_round=3)).run(5, run_dir=tmp_path / "mine")
+    told = " ".join(caught.value.__notes__)
+    assert re.search(r"last checkpoint was not written: .*No space left.*round-000002", told)
+
+
+def test_a_second_run_starts_from_the_same_bits_whatever_the_threads_around_it(tmp_path):
+    before, made = torch.get_num_threads(), federation(model=Orthogonal)
+    try:
+        found = []
+        for threads in (2, 1):
+            torch.set_num_threads(threads)
+            found.append(weights(made.run(1)))
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
+
+
+class Orthogonal(Net):
+    """Drawn by a decomposition, whose bits depend on the number of threads."""
+
+    def __init__(self):
+        super().__init__()
+        self.large = torch.nn.Parameter(torch.empty(700, 700))
+        torch.nn.init.orthogonal_(self.large)
+
+
 def test_whatever_ends_the_run_the_last_checkpoint_is_written_to_its_end(monkeypatch, tmp_path):
     begun = threading.Event()
     writing(monkeypatch, "round-000002.safetensors", lambda *_: begun.wait(0.2))
@@ -89,6 +124,8 @@ def test_killed_inside_a_write_the_run_goes_on_with_the_same_bits(monkeypatch, t
     process.join(MOMENT)
     assert process.exitcode == -signal.SIGKILL
     assert RunFolder.existing(tmp_path / "mine").latest().round == 1
+    assert verify.check(tmp_path / "mine").problems() == []  # by its log, too
+    check_before_resume(RunFolder.existing(tmp_path / "mine"))
     resumed = federation(client=Diary()).run(5, run_dir=tmp_path / "mine", resume=True)
     assert weights(resumed) == weights(federation(client=Diary()).run(5))
 

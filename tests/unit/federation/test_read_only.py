@@ -28,12 +28,16 @@ class Writing(LocalTraining):
             sent[:3] = 0
         elif self.how == "out":
             torch.add(sent, 1, out=sent)
+        elif self.how == "data":
+            sent.data.add_(1)
+        elif self.how == "numpy":
+            sent.numpy()[:] += 1
         else:
             getattr(sent, self.how)(2)
         return super().train(context)
 
 
-@pytest.mark.parametrize("how", ["mul_", "fill_", "view", "out"])
+@pytest.mark.parametrize("how", ["mul_", "fill_", "view", "out", "data", "numpy"])
 def test_a_half_that_writes_into_what_it_was_sent_fails(how):
     run = federation(FedAvg(), Writing(how=how), provider_data(3, 2), Double)
     result = run.run(1)

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from toy import Net, norm_net
 
-from fedpriv.runtime.vectors import ParameterLayout, as_tensor, is_finite
+from fedpriv.federation.messages import is_finite
+from fedpriv.runtime.vectors import ParameterLayout, as_tensor
 
 
 class Pair(nn.Module):
