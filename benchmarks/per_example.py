@@ -28,12 +28,13 @@ from fedpriv.models.readers.reader import IGNORED, Reader
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.models.tagging import tags_of
 from fedpriv.runtime.memory import keep_large_blocks
+from fedpriv.training.ghost import NoRule
 from fedpriv.training.per_example import PerExample, VmapError
 
 LABELS = ("company", "date", "address", "total")
 TOKENS = 128
 CLIP_NORM = 0.1
-METHODS = ["loop", "vmap"]
+METHODS = ["ghost", "loop", "vmap"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def steps(
     for name, step in list(ways.items()):
         try:
             step()
-        except VmapError as error:
+        except (NoRule, VmapError) as error:
             print(f"{name} left out: {error}")
             del ways[name]
         model.zero_grad(set_to_none=True)

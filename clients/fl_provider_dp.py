@@ -51,11 +51,11 @@ from fedpriv.runtime.vectors import Vector
 from fedpriv.training.computing import Backward, Computing
 from fedpriv.training.loops import Optimizer, train_steps
 from fedpriv.training.per_example import (
-    PerExample,
     Way,
     batch_gradients,
     failure_of_vmap,
     unused_parameters,
+    vmap_or_loop,
 )
 
 Members = Mapping[int, NDArray[np.int64]]
@@ -150,7 +150,7 @@ class ProviderUpdates:
     ) -> tuple[Way, str]:
         """Returns how the providers' changes are computed, and the reason.
 
-        With "auto" and one step it is what `PerExample.choice` says of this model and device.
+        With "auto" and one step it is what `vmap_or_loop` says of this model and device.
         """
         if self.method != "auto":
             return self.method, "set"
@@ -158,7 +158,7 @@ class ProviderUpdates:
             return "loop", f"automatic: {self.steps} steps"
         if computing.precision == "fp16" or computing.microbatch is not None:
             return "loop", "automatic: training.precision or training.microbatch needs it"
-        return PerExample().choice(model, device, computing)
+        return vmap_or_loop(model, device, computing)
 
     def on_axes(self, axes: int) -> ProviderUpdates:
         """Returns this half for an audit (`fedpriv.federation.audit.axes.HasAxes`)."""

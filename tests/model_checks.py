@@ -3,11 +3,13 @@
 import dataclasses
 
 import numpy as np
+import pytest
 import torch
 from pages import page
 
 from fedpriv.data.document import Entity, Question
 from fedpriv.data.generated.invoices import Invoices
+from fedpriv.training.ghost import MARGIN, NoRule
 from fedpriv.training.per_example import PerExample
 
 SMALL = [
@@ -52,8 +54,11 @@ def check_every_parameter_learns(model, documents=SMALL):
     assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
 
 
-def check_vmap_gives_what_the_loop_gives(model, documents=SMALL):
-    """In float64, where both agree to the last digits or are not the same."""
+def check_every_way_gives_what_the_loop_gives(model, documents=SMALL, ghost=True):
+    """In float64, where they agree to the last digits or are not the same.
+
+    Without `ghost`, the model has a layer that has no rule in `fedpriv.training.ghost`.
+    """
     model, examples = model.double(), model.encode(documents)
     vmap = PerExample("vmap", 2).clipped_sum(model, examples, 0.3)
     loop = PerExample("loop").clipped_sum(model, examples, 0.3)
@@ -61,6 +66,13 @@ def check_vmap_gives_what_the_loop_gives(model, documents=SMALL):
     assert np.linalg.norm(vmap.total - loop.total) < 1e-12 * len(examples)
     assert len(set(loop.norms.round(9))) > 1
     assert loop.norms.min() > 1e-3
+    if not ghost:
+        with pytest.raises(NoRule):
+            PerExample("ghost", 2).clipped_sum(model, examples, 0.3)
+        return
+    kept = PerExample("ghost", 2).clipped_sum(model, examples, 0.3)
+    np.testing.assert_allclose(kept.norms, loop.norms, rtol=1e-9)
+    assert np.linalg.norm(kept.total - loop.total) < 2 * MARGIN * 0.3 * len(examples)
 
 
 def check_the_batch_is_the_mean_of_its_examples(model, documents=SMALL):

@@ -1,13 +1,16 @@
 """Sums of clipped per-example gradients, to which DP-SGD, DP-Adam and FeAm-DP add noise.
 
 The gradient of an example is that of `model.loss` on a batch of this example alone (a mean over the
-example's targets). There are two ways to compute it, equal up to rounding:
+example's targets). There are three ways to compute their sum, equal up to rounding:
 
 - the loop: one backward pass per example. The reference. It needs memory for one gradient and works
   for any model. On a CPU it is the cheapest way from a few million parameters on.
 - vmap: `torch.func`'s vmap(grad) over chunks of examples. It does many times fewer and larger
   operations, which is cheaper for small models and on a GPU. It needs memory for a chunk of
   gradients.
+
+- ghost: book-keeping (`fedpriv.training.ghost`), which makes no example's gradient. It needs a rule
+  for each layer, and takes a third more than a plain training step.
 
 They differ in the last bits and, with dropout, in the masks drawn. Therefore a rule on public facts
 decides which one runs (`PerExample.choice`), never a measurement at run time: two workers, or a
@@ -23,7 +26,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -37,9 +40,11 @@ from fedpriv.data.examples import Batch, Examples
 from fedpriv.privacy.clipping import check_clip_norm, clip_factor, sum_of_squares
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training.computing import Computing
+from fedpriv.training.ghost import LIKE, LIKE_IN_BF16, Ghost, NoRule, is_ours, without_rule
 from fedpriv.training.safe_masks import safe_masks
 
 Way = Literal["vmap", "loop"]
+Method = Literal["ghost", "vmap", "loop"]
 
 VMAP_PARAMETERS_ON_CPU = 2_000_000
 """The most trainable parameters with which `auto` takes vmap on a CPU."""
@@ -68,7 +73,7 @@ class ClippedSum:
     total: Tensor
     norms: NDArray[np.float64]
     nonfinite: int
-    method: Way
+    method: Method
     reason: str
 
 
@@ -82,20 +87,24 @@ class PerExample:
 
     Args:
         method: how the gradients of single examples are computed: "loop" takes one example at a
-            time, "vmap" many at once. "auto" takes vmap on a GPU and for small models on a CPU, and
-            the loop otherwise or if vmap fails; with "vmap", a failure is an error.
-        chunk_size: the number of examples that vmap takes at a time; a chunk needs memory for twice
-            its gradients, beside its activations. It need not divide the number of examples. None
-            finds a size of at most 32 that keeps the gradients of a chunk below 64 MiB on a CPU and
-            2 GiB on a GPU.
+            time, "vmap" many at once, "ghost" makes none of them, and needs `model.losses`, whose
+            b-th is the loss of the b-th example. On a GPU, "auto" takes ghost for models of ours
+            whose layers all have a rule, and vmap otherwise; on a CPU it takes vmap for small
+            models. If vmap fails, it takes the loop. A way that is named and fails is an
+            error.
+        chunk_size: the number of examples that ghost or vmap take at a time; it need not divide the
+            number of examples. A chunk needs memory for its activations, and by vmap for twice its
+            gradients. None is 32 by ghost, and by vmap a size of at most 32 that keeps the
+            gradients of a chunk below 64 MiB on a CPU and 2 GiB on a GPU.
     """
 
-    method: Literal["auto", "vmap", "loop"] = "auto"
+    method: Literal["auto", "ghost", "vmap", "loop"] = "auto"
     chunk_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in ("auto", "vmap", "loop"):
-            raise ValueError(f"method={self.method!r}: expected 'auto', 'vmap' or 'loop'")
+        if self.method not in ("auto", "ghost", "vmap", "loop"):
+            expected = "'auto', 'ghost', 'vmap' or 'loop'"
+            raise ValueError(f"method={self.method!r}: expected {expected}")
         if self.chunk_size is not None and self.chunk_size < 1:
             raise ValueError(f"chunk_size={self.chunk_size}: expected 1 or more, or none")
 
@@ -124,6 +133,7 @@ class PerExample:
         Raises:
             ValueError: if the clip norm is not positive and finite, nothing is trainable, or a
                 BatchNorm would mix the examples.
+            NoRule: if the method is "ghost" and the model has a layer without a rule.
             VmapError: if the method is "vmap" and does not work for the model.
         """
         check_clip_norm(clip_norm)
@@ -131,6 +141,16 @@ class PerExample:
             raise ValueError("; ".join(problems))
         sums = _Sums(model, clip_norm, torch.device(device), computing or Computing())
         way, reason = self.choice(model, device, computing)
+        if way == "ghost" and len(examples):
+            try:
+                sums.ghost(examples, self.chunk_size or LARGEST_CHUNK)
+            except NoRule as error:
+                if self.method == "ghost":
+                    raise
+                sums.clear()
+                way, reason = "vmap", f"no ghost clipping: {error}"
+            else:
+                return sums.result(way, reason)
         if way == "vmap" and len(examples):
             chunk = self.chunk_size or automatic_chunk(model, device)
             failure = self._failure_of_vmap(sums, examples, chunk)
@@ -153,26 +173,19 @@ class PerExample:
         model: nn.Module,
         device: torch.device | str = "cpu",
         computing: Computing | None = None,
-    ) -> tuple[Way, str]:
+    ) -> tuple[Method, str]:
         """Returns the method for this model, and the reason.
 
-        "auto" is vmap on a GPU, and on a CPU up to `VMAP_PARAMETERS_ON_CPU` trainable parameters;
-        it is the loop with activation checkpointing, and in lower precision on a CPU.
+        "auto" is ghost on a GPU for a model of ours of which each layer has a rule, else as
+        `vmap_or_loop` says.
         """
         if self.method != "auto":
             return self.method, "set"
-        if any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
-            return "loop", "automatic: activations are computed again, which vmap cannot do"
-        kind = torch.device(device).type
-        if kind == "cpu" and computing and computing.precision != "float32":
-            # torch's attention has no gradient by vmap there.
-            return "loop", f"automatic: {computing.precision} on a CPU"
-        if kind != "cpu":
-            return "vmap", f"automatic: on {kind}"
-        count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        if count <= VMAP_PARAMETERS_ON_CPU:
-            return "vmap", f"automatic: {count} parameters, at most {VMAP_PARAMETERS_ON_CPU}"
-        return "loop", f"automatic: {count} parameters, more than {VMAP_PARAMETERS_ON_CPU}"
+        way, reason = vmap_or_loop(model, device, computing)
+        ours, on_cpu = is_ours(model), torch.device(device).type == "cpu"
+        if way == "vmap" and ours and not on_cpu and not without_rule(model):
+            return "ghost", reason
+        return way, reason
 
     def _failure_of_vmap(self, sums: _Sums, examples: Examples, chunk: int) -> str:
         """Tries vmap; returns its error, after which the loop gives the bits of the loop alone.
@@ -184,6 +197,28 @@ class PerExample:
         if failure:
             sums.clear()
         return failure
+
+
+def vmap_or_loop(
+    model: nn.Module, device: torch.device | str = "cpu", computing: Computing | None = None
+) -> tuple[Way, str]:
+    """Returns by which of two ways gradients of examples, or of batches, are made, and the reason.
+
+    It is vmap on a GPU, and on a CPU up to `VMAP_PARAMETERS_ON_CPU` trainable parameters; it is the
+    loop with activation checkpointing, and in lower precision on a CPU.
+    """
+    if any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
+        return "loop", "automatic: activations are computed again, which vmap cannot do"
+    kind = torch.device(device).type
+    if kind == "cpu" and computing and computing.precision != "float32":
+        # torch's attention has no gradient by vmap there.
+        return "loop", f"automatic: {computing.precision} on a CPU"
+    if kind != "cpu":
+        return "vmap", f"automatic: on {kind}"
+    count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if count <= VMAP_PARAMETERS_ON_CPU:
+        return "vmap", f"automatic: {count} parameters, at most {VMAP_PARAMETERS_ON_CPU}"
+    return "loop", f"automatic: {count} parameters, more than {VMAP_PARAMETERS_ON_CPU}"
 
 
 def failure_of_vmap(job: Callable[[], object], device: torch.device, required: bool) -> str:
@@ -228,7 +263,7 @@ def each_gradient(
 ) -> Iterator[Tensor]:
     """Yields each example's gradient by some parameters, as rows of shape (chunk, values).
 
-    By vmap where `PerExample.choice` takes it and the model allows it, else one by one.
+    By vmap where `vmap_or_loop` takes it and the model allows it, else one by one.
 
     Args:
         model: has `loss(batch)`; on `device`, in the mode in which its gradients are wanted.
@@ -238,7 +273,7 @@ def each_gradient(
     """
     loss, every = _Loss(model), dict(model.named_parameters())
     given = {f"model.{name}": every[name].detach() for name in names}
-    way, chunk = PerExample().choice(model, device)[0], automatic_chunk(model, device)
+    way, chunk = vmap_or_loop(model, device)[0], automatic_chunk(model, device)
     for start in range(0, len(examples), chunk):
         places = np.arange(start, min(start + chunk, len(examples)))
         if way == "vmap":
@@ -342,12 +377,26 @@ class _Sums:
         for batch in examples.batches(1, device=self.device):
             self._add_gradient(batch)
 
+    def ghost(self, examples: Examples, chunk: int) -> None:
+        if not hasattr(self._loss.model, "losses"):
+            raise NoRule("the model has no `losses`, one for each example")
+        exact = self._loss.computing.precision == "float32"
+        like = LIKE if exact else LIKE_IN_BF16
+        ghost = Ghost(self._loss.model, self._loss.losses, self._loss, like)
+        for batch in examples.batches(chunk, device=self.device):
+            found, norms = ghost.clipped_sum(batch, self._clip_norm)
+            pieces = torch.split(self._total, self._sizes)
+            for place, name in zip(pieces, self._parameters, strict=True):
+                place.add_(found[name.removeprefix("model.")].reshape(-1))
+            self._norms += norms.tolist()
+            self._skipped = sum(not math.isfinite(norm) for norm in self._norms)
+
     def vmap(self, examples: Examples, chunk: int) -> None:
         parameters = {name: p.detach() for name, p in self._parameters.items()}
         for batch in examples.batches(chunk, device=self.device):
             self._add_chunk(self._loss.of_each(parameters, batch))
 
-    def result(self, way: Way, reason: str) -> ClippedSum:
+    def result(self, way: Method, reason: str) -> ClippedSum:
         return ClippedSum(
             total=self._total,
             norms=np.array(self._norms, dtype=np.float64),
@@ -398,10 +447,14 @@ class _Loss(nn.Module):
         self.model = model
         self.computing = computing or Computing()
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch, each: bool = False) -> Tensor:
         with self.computing.autocast(batch):
-            loss: Tensor = self.model.loss(batch)  # type: ignore[operator]
+            loss: Tensor = (self.model.losses if each else self.model.loss)(batch)  # type: ignore[operator]
         return loss
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Returns the loss of each example, with the graph that leads to it."""
+        return cast(Tensor, functional_call(self, self._copied_buffers(), (batch, True)))
 
     def gradients(self, parameters: Sequence[Tensor], batch: Batch) -> list[Tensor | None]:
         """Returns the gradients, None for parameters that the loss does not use."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from fedpriv.cli.data.prospects import INVERSION, OF_EXAMPLES
 from fedpriv.data.document import Document, Entity, Question, Word
 from fedpriv.models.field_model import as_field_model
 from fedpriv.training.adapters import LoRA, TopLayers
-from fedpriv.training.per_example import PerExample
+from fedpriv.training.per_example import Method, PerExample
 
 LABEL = "total"
 """The entity type that the model is built with."""
@@ -27,6 +27,10 @@ BY_GRADIENTS = tuple(name for name in INVERSION if name not in ("closed_form", "
 OF_FIELDS = ("cdmi", "field_candidates", "field_search")
 SIDE = 64
 """Pixels of the pages; a model reads them in its own size."""
+
+
+FAST: tuple[Method, ...] = ("ghost", "vmap")
+"""Ways to clip examples that need rules for a model's layers; the loop takes any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,11 @@ def abilities(model: Any) -> list[Ability]:
     """
     examples = model.encode([_page("12.50"), _page("7")])
     batch = examples.batch(np.arange(1))
-    loop = _error(lambda: PerExample("loop").clipped_sum(model, examples, 1.0))
-    vmap = _error(lambda: PerExample("vmap").clipped_sum(model, examples, 1.0))
+
+    def clipped(way: Method) -> str:
+        return _error(lambda: PerExample(way).clipped_sum(model, examples, 1.0))
+
+    loop, ways = clipped("loop"), {str(way): clipped(way) for way in FAST}
     top = _error(lambda: TopLayers(1).apply(copy.deepcopy(model)))
     lora = _error(lambda: LoRA().apply(copy.deepcopy(model)))
     model.eval()
@@ -63,7 +70,7 @@ def abilities(model: Any) -> list[Ability]:
     fields = _error(lambda: _masked(model, batch))
     model.train()
     found = [
-        (f"privacy of examples ({', '.join(OF_EXAMPLES)})", loop, _ways(vmap)),
+        (f"privacy of examples ({', '.join(OF_EXAMPLES)})", loop, _ways(ways)),
         ("training the last layers (finetuning=top4, top8)", top, "layers and head are known"),
         ("adapters (finetuning=lora)", lora, "in the attention of the layers"),
         (f"inversion of the page ({', '.join(BY_GRADIENTS)})", page, "its pixels have slopes"),
@@ -74,8 +81,10 @@ def abilities(model: Any) -> list[Ability]:
     return [Ability(what, not error, error or how) for what, error, how in found]
 
 
-def _ways(vmap: str) -> str:
-    return f"by the loop alone: {vmap}" if vmap else "by vmap and by the loop"
+def _ways(errors: Mapping[str, str]) -> str:
+    works = [way for way, error in errors.items() if not error]
+    missing = [f"; not by {way}: {error}" for way, error in errors.items() if error]
+    return f"by {', '.join([*works, 'loop'])}{''.join(missing)}"
 
 
 def _page(total: str) -> Document:

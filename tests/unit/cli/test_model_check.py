@@ -43,7 +43,7 @@ def test_a_checkpoint_of_another_family(lilt, capsys):
     facts, works = found(capsys, lilt)
     assert facts["network"] == "LiltForTokenClassification"
     assert facts["does"] == "tags words"
-    assert works["privacy of examples"]["how"] == "by vmap and by the loop"
+    assert works["privacy of examples"]["how"] == "by ghost, vmap, loop"
     assert {what for what, one in works.items() if not one["works"]} == {PAGE, SOLVED}
     assert works[PAGE]["how"].startswith("it reads no page")
 

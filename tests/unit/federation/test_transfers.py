@@ -47,8 +47,11 @@ class Net(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(4, 2000), nn.Tanh(), nn.Linear(2000, 3))
 
+    def losses(self, batch):
+        return nn.functional.cross_entropy(self.layers(batch["x"]), batch["y"], reduction="none")
+
     def loss(self, batch):
-        return nn.functional.cross_entropy(self.layers(batch["x"]), batch["y"])
+        return self.losses(batch).mean()
 
 
 M = 4 * (4 * 2000 + 2000 + 2000 * 3 + 3)
@@ -58,7 +61,10 @@ FEW = M // 200
 BATCHES = "fedpriv/data/examples.py", "Examples.batch"
 LOSSES = "fedpriv/training/loops.py", "train_epoch"
 NORMS = "fedpriv/training/per_example.py", "_Sums._factor"
+CHECKED = "fedpriv/training/ghost.py", "Ghost._check"
+ALONE = "fedpriv/training/ghost.py", "Ghost._check_values"
 NORM = "fedpriv/privacy/clipping.py", "_norm"
+LEFT = "fedpriv/federation/client.py", "ClientWorker._written_into"
 FINITE = "fedpriv/federation/client.py", "_check"
 SAVED = "fedpriv/federation/loop.py", "_Run._copy"
 ENCODED = "fedpriv/federation/secagg/ring.py", "Ring.encode"
@@ -109,6 +115,13 @@ TODAY = {
         feam_dp,
         ExampleGradients(PerExample("vmap")),
         {("to host", MOMENTS): 2 * M},
+        NOTHING,
+    ),
+    "FeAm-DP by ghost": (
+        feam_dp,
+        ExampleGradients(PerExample("ghost")),
+        # Of a model that is not ours each batch is checked.
+        {("to host", MOMENTS): 2 * M, ("wait", CHECKED): CLIENTS, ("wait", ALONE): CLIENTS},
         NOTHING,
     ),
     "FL-PROVIDER-DP, provider by provider": (
@@ -231,7 +244,9 @@ class Careless(LocalTraining):
 
 def test_whoever_moves_more_is_named():
     strategy, _, bounds, _ = TODAY["FedAvg"]
-    told = excess(one_round(strategy, Careless(batch_size=4)), bounds | EACH | DATA)
+    # What a half that is not ours has left of the parameters is compared with what was sent.
+    more = {("wait", LEFT): CLIENTS}
+    told = excess(one_round(strategy, Careless(batch_size=4)), bounds | EACH | DATA | more)
     copied, waited = sorted(told, key=lambda sentence: "waits" in sentence)
     line = r"test_transfers\.py:\d+ Careless\.train"
     assert re.match(rf"{line}: {2 * 4 * 4 * 2000} bytes to host in a round", copied)

@@ -12,7 +12,7 @@ from model_checks import (
     SMALL,
     batch_of,
     check_alone_or_together_the_answers_are_the_same,
-    check_vmap_gives_what_the_loop_gives,
+    check_every_way_gives_what_the_loop_gives,
     learn,
 )
 from transformers import (
@@ -197,7 +197,7 @@ def test_a_head_for_other_tags_is_drawn_even_if_it_has_the_same_size(tmp_path):
 @pytest.mark.parametrize("task", ["tags", "answers"])
 def test_per_example_gradients_are_those_of_the_examples(task, folders):
     folder = folders["lilt" if task == "tags" else "lilt answers"]
-    check_vmap_gives_what_the_loop_gives(auto(LABELS, pretrained=folder, task=task), SMALL[:2])
+    check_every_way_gives_what_the_loop_gives(auto(LABELS, pretrained=folder, task=task), SMALL[:2])
 
 
 def test_its_last_layers_are_trained(folders):

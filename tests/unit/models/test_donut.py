@@ -11,9 +11,9 @@ from model_checks import (
     check_alone_or_together_the_answers_are_the_same,
     check_dropout_is_the_seeds_and_each_examples_own,
     check_every_parameter_learns,
+    check_every_way_gives_what_the_loop_gives,
     check_gradients_of_gradients,
     check_the_batch_is_the_mean_of_its_examples,
-    check_vmap_gives_what_the_loop_gives,
     invoices,
     learn,
 )
@@ -255,7 +255,7 @@ def test_every_trainable_parameter_gets_a_gradient(attention):
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_per_example_gradients_by_vmap_are_those_of_the_loop(attention):
-    check_vmap_gives_what_the_loop_gives(tiny(attention=attention), SMALL)
+    check_every_way_gives_what_the_loop_gives(tiny(attention=attention), SMALL)
 
 
 def test_the_gradient_of_a_batch_is_the_mean_of_its_examples():

@@ -16,8 +16,8 @@ from model_checks import (
     check_alone_or_together_the_answers_are_the_same,
     check_dropout_is_the_seeds_and_each_examples_own,
     check_every_parameter_learns,
+    check_every_way_gives_what_the_loop_gives,
     check_gradients_of_gradients,
-    check_vmap_gives_what_the_loop_gives,
 )
 from transformers import LayoutLMv3Config, LayoutLMv3ForTokenClassification, PreTrainedTokenizerFast
 from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
@@ -403,7 +403,7 @@ def test_every_trainable_parameter_gets_a_gradient(image):
 
 @IMAGES
 def test_per_example_gradients_by_vmap_are_those_of_the_loop(image):
-    check_vmap_gives_what_the_loop_gives(small(image=image), SMALL[:2])
+    check_every_way_gives_what_the_loop_gives(small(image=image), SMALL[:2])
 
 
 def test_dropout_is_each_examples_own():

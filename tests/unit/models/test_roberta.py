@@ -13,8 +13,8 @@ from model_checks import (
     check_alone_or_together_the_answers_are_the_same,
     check_dropout_is_the_seeds_and_each_examples_own,
     check_every_parameter_learns,
+    check_every_way_gives_what_the_loop_gives,
     check_gradients_of_gradients,
-    check_vmap_gives_what_the_loop_gives,
     learn,
 )
 
@@ -79,7 +79,7 @@ def test_every_trainable_parameter_gets_a_gradient():
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_per_example_gradients_by_vmap_are_those_of_the_loop(attention):
-    check_vmap_gives_what_the_loop_gives(tiny(attention=attention), LABELLED)
+    check_every_way_gives_what_the_loop_gives(tiny(attention=attention), LABELLED)
 
 
 def test_dropout_is_each_examples_own():
