@@ -27,6 +27,7 @@ from fedpriv.privacy.fingerprint import fingerprint
 from fedpriv.privacy.noise import add_gaussian
 from fedpriv.privacy.philox import add_gaussian_
 from fedpriv.runtime.run_folder import Checkpoint, RunFolder
+from fedpriv.runtime.versions import cores
 
 SIZES = {"base": 125_328_901, "tiny": 300_001}
 """Parameters of LayoutLMv3-base; and few."""
@@ -36,7 +37,8 @@ TURNS = 5
 
 def vectors(options: Options) -> Iterator[Task]:
     """Yields a row for each operation."""
-    torch.set_num_threads(torch.get_num_threads() if options.device == "cuda" else _cores())
+    if options.device == "cpu":
+        torch.set_num_threads(cores())
     size = SIZES[options.size]
     one = torch.randn(size, generator=torch.Generator().manual_seed(0))
     host, there = one.numpy(), one.to(options.device)
@@ -88,12 +90,6 @@ def vectors(options: Options) -> Iterator[Task]:
     for name, (way, as_before) in ways.items():
         yield name, functools.partial(_beside, way, as_before, options.device)
     yield "checkpoint, what a round waits for", functools.partial(_checkpoint, there)
-
-
-def _cores() -> int:
-    from fedpriv.runtime.versions import cores
-
-    return cores()
 
 
 def _beside(way: Callable[[], object], as_before: Callable[[], object], device: str) -> Values:

@@ -364,7 +364,7 @@ class ClientWorker:
             }
             computed = replace(computed, update=update)
             _check(computed, parameters, instruction)
-        self._touched = self._written_into(to_vectors(sent))
+        self._touched = self._written_into(sent)
         if self._touched:
             raise ValueError("the client half has changed the parameters that it was sent")
         if self._large:
@@ -398,8 +398,8 @@ class ClientWorker:
         self._touched = True  # until the visit has ended and was found to have left it as it was
         return dict(self._parameters)
 
-    def _written_into(self, sent: Vectors) -> bool:
-        """Whether the copy is not what was sent any more.
+    def _written_into(self, record: ArrayRecord) -> bool:
+        """Returns whether the copy is not what was sent any more.
 
         torch does not count what is written through `.data` or into NumPy's view. Our halves do
         neither; what another one has left is compared.
@@ -407,8 +407,9 @@ class ClientWorker:
         mine = self._parameters
         if [v._version for v in mine.values()] != self._versions:
             return True
-        ours = type(self.spec.client).__module__.startswith("fedpriv.")
-        return not ours and any(not torch.equal(mine[n], v.to(mine[n])) for n, v in sent.items())
+        if type(self.spec.client).__module__.startswith("fedpriv."):
+            return False
+        return any(not torch.equal(mine[n], v.to(mine[n])) for n, v in to_vectors(record).items())
 
     def visit(self, client: int, instruction: Instruction, parameters: Vectors) -> ClientContext:
         """Returns the context of a client half, with the model that the server has sent.

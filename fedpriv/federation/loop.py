@@ -215,10 +215,12 @@ class Federation(Parts):
         )
 
     def first_model(self) -> nn.Module:
-        """Returns the model as round 1 starts from it: to build one takes a second or more."""
+        """Returns the model as round 1 starts from it, the one that there is, or a new one."""
         model, self._model = self._model, None
-        with reproducible_torch(self.settings.threads, self.settings.device):
-            return model or seeded_model(self.bound.build_model, self.seed)
+        if model is None:
+            with reproducible_torch(self.settings.threads, self.settings.device):
+                model = seeded_model(self.bound.build_model, self.seed)
+        return model
 
     def new_salt(self) -> str:
         """Returns a salt for one run, empty if there is to be none."""
@@ -237,11 +239,8 @@ class Federation(Parts):
         self.data_digest = json_digest(pages) if pages else encoded
         if not len(self.bound.train):  # the clients' documents lie elsewhere
             self.data_digest = ""
-        device, clipping = (
-            torch.device(self.settings.device),
-            getattr(self.client, "per_example", None),
-        )
-        ways = {}
+        ways, device = {}, torch.device(self.settings.device)
+        clipping = getattr(self.client, "per_example", None)
         if clipping and device.type != "cpu":  # on a CPU the ways are those of keys from before
             ways = {"clipping": clipping.choice(first, device, self.computing)[0]}
         return message_key(
@@ -608,7 +607,17 @@ class _Run:
             self._also_on(traces(self.federation.bound, now.data))
         return known.continued(now, str(self.folder.path))
 
+    def _keep_booked(self, now: Attempt) -> None:
+        """Appends an attempt's entry; what was booked before this process goes into one file."""
+        if self.booking:
+            (entry,) = (r for r in self.ledger.releases if r.attempt.key == now.key)
+            self.folder.append(BOOKED, [entry.to_json()], sync=True)
+        else:
+            self._write_ledger(self.ledger.to_json())
+        self.booking = True
+
     def _write_ledger(self, ledger: dict[str, Any]) -> None:
+        """Writes a whole ledger in place of the one that there was and of what was appended."""
         self.folder.write_json(LEDGER, ledger)
         self.folder.remove(BOOKED)
 
@@ -791,12 +800,7 @@ class _Run:
                 self.ledger.book(release)
             else:  # it had come to its end before, and stays what it was then
                 self.ledger.also_heard(now, known | heard)
-            if self.booking:
-                (entry,) = (r for r in self.ledger.releases if r.attempt.key == now.key)
-                self.folder.append(BOOKED, [entry.to_json()], sync=True)
-            else:  # what was booked before this process began goes into one file
-                self._write_ledger(self.ledger.to_json())
-            self.booking = True
+            self._keep_booked(now)
 
         start = to_vectors(self.arrays).values()
         versions = [vector._version for vector in start]
@@ -906,13 +910,13 @@ class _Run:
         return kept.copy_(tensor)
 
     def _write(self, checkpoint: Checkpoint) -> None:
-        """Writes a checkpoint while the next round trains; says before it what it depends on."""
+        """Writes a checkpoint, on the thread for files: the next round trains meanwhile."""
         self.folder.save(checkpoint, keep=self.settings.keep_checkpoints)
         # Only now nobody needs it: killed before, the run goes on from the checkpoint before.
         forget(self.folder.path / CLIENTS, self._oldest(checkpoint.round))
 
     def _written(self) -> None:
-        """Waits for the checkpoint that is being written, and raises what keeps it from being."""
+        """Waits for the checkpoint that is being written, and raises its error if it failed."""
         if self.writing is not None:
             writing, self.writing = self.writing, None
             writing.result()

@@ -25,7 +25,7 @@ from fedpriv.privacy.accounting.event import History
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.statement import doubts, grouped
 from fedpriv.privacy.views import VIEWS
-from fedpriv.runtime import run_files, run_log, verify
+from fedpriv.runtime import run_files, verify
 from fedpriv.runtime.run_folder import BOOKED, LEDGER, UNITS, NotARunFolder, RunFolder
 
 APART = {
@@ -157,11 +157,7 @@ def _read(path: Path) -> _Run:
         ledger = Ledger.from_json(RunFolder(path).read_ledger())
         # From the attempts: a run that was killed has written no views.
         found = {view: doubts(ledger, view) for view in VIEWS}
-        logged = run_log.has_log(path)
-        changed = (
-            verify.check(path, (LEDGER, BOOKED, UNITS).__contains__).problems() if logged else []
-        )
-        if changed:
+        if changed := verify.altered(path, LEDGER, BOOKED, UNITS):
             told = f"its ledger is not as fedpriv wrote it: {changed[0]}"
             found = {view: [*known, told] for view, known in found.items()}
         # A run that was resumed on other data is one on both.

@@ -16,7 +16,7 @@ from fedpriv.privacy.accounting.event import ClientThenRecord, History, each_par
 from fedpriv.privacy.individual import Spent
 from fedpriv.privacy.ledger import Group, Ledger
 from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS, rounded_up
-from fedpriv.runtime import run_log, verify
+from fedpriv.runtime import verify
 from fedpriv.runtime.run_folder import BOOKED, LEDGER, RunFolder
 
 UNITS = {
@@ -139,11 +139,8 @@ def account(folder: RunFolder) -> None:
     Raises:
         Damaged: if the file holds no ledger.
     """
-    content, files = folder.read_ledger(), (LEDGER, BOOKED)
-    logged = run_log.has_log(folder.path)
-    if logged and verify.check(folder.path, files.__contains__).problems():
-        return
-    if content is not None:
+    content = folder.read_ledger()
+    if content is not None and not verify.altered(folder.path, LEDGER, BOOKED):
         with folder.making_sense_of(LEDGER):
             spent = {name: Spent(**one) for name, one in content.get("spent", {}).items()}
             content = statement(Ledger.from_json(content), spent)

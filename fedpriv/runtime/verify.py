@@ -12,7 +12,7 @@ from typing import Any
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_lock import LOCK
-from fedpriv.runtime.run_log import LOG, TAKEN_OVER, State, read_log
+from fedpriv.runtime.run_log import LOG, TAKEN_OVER, State, has_log, read_log
 
 CONFIG = "config.yaml"
 RETRAINED = "retrained"
@@ -86,6 +86,11 @@ def check(root: Path, wanted: Callable[[str], bool] = lambda name: True) -> Chec
     known = {name for name, states in log.states.items() if states != [None]}
     result.added += [n for n in run_files.walk(root) if wanted(n) and n not in known and _ours(n)]
     return result
+
+
+def altered(root: Path, *names: str) -> list[str]:
+    """Returns how some files are not as fedpriv wrote them; nothing where there is no log."""
+    return check(root, names.__contains__).problems() if has_log(root) else []
 
 
 def _ours(name: str) -> bool:

@@ -143,10 +143,15 @@ class Ghost:
         if not losses.requires_grad:
             zeros = torch.zeros(tape.size, dtype=torch.float64, device=losses.device)
             return {n: torch.zeros_like(p) for n, p in self.parameters.items()}, zeros
-        self._check(tape, losses)
+        self._check_uses(tape, losses)
+        known = tape.size == 1 or (self._ours and self._model in _SEPARATE)
+        gradients = torch.autograd.grad(
+            losses.sum(), tape.outputs, allow_unused=True, retain_graph=not known
+        )
+        if not known:
+            self._check_apart(tape, losses, gradients)
         if not self._ours:
             self._check_values(batch, tape.size)
-        gradients = torch.autograd.grad(losses.sum(), tape.outputs, allow_unused=True)
         with torch.no_grad(), _whole_precision(losses.device):
             uses = tape.uses_by(gradients)
             squares = torch.zeros(tape.size, dtype=torch.float64, device=losses.device)
@@ -159,21 +164,20 @@ class Ghost:
             sums = {n: _weighted(p, factor, **uses[n]) for n, p in self.parameters.items()}
         return sums, norms
 
-    def _check(self, tape: _Tape, losses: Tensor) -> None:
-        """Checks that nothing but the uses seen leads to a parameter, and none mixes examples."""
+    def _check_uses(self, tape: _Tape, losses: Tensor) -> None:
+        """Checks that nothing but the uses seen leads to a parameter."""
         used, nodes = _uses_in_graph(losses, self.parameters)
         seen = tape.uses_among(nodes)
         for name in self.parameters:
             if used[name] != seen[name]:
                 counts = f"{used[name]} times, of which {seen[name]} have a rule"
                 raise NoRule(f"{name} is used {counts}")
-        if tape.size == 1 or (self._ours and self._model in _SEPARATE):
-            return
+
+    def _check_apart(self, tape: _Tape, losses: Tensor, plain: tuple[Tensor | None, ...]) -> None:
+        """Checks that weights on the losses change the gradients of their own examples alone."""
         weights = 2.0 ** torch.arange(tape.size, device=losses.device, dtype=losses.dtype)
-        plain, weighted = (
-            torch.autograd.grad(total, tape.outputs, allow_unused=True, retain_graph=True)
-            for total in (losses.sum(), (weights * losses).sum())
-        )
+        total = (weights * losses).sum()
+        weighted = torch.autograd.grad(total, tape.outputs, allow_unused=True)
         apart = []
         for one, other in zip(plain, weighted, strict=True):
             if one is not None and other is not None:
@@ -254,7 +258,11 @@ class _Tape:
                     undo.append(module.register_forward_hook(self._layer, with_kwargs=True).remove)
                 else:
                     for key in own:
-                        undo.append(self._windows_or_spread(module, key))
+                        if _is_window_table(module, key):
+                            hook = module.register_forward_hook(self._windows, with_kwargs=True)
+                            undo.append(hook.remove)
+                        else:
+                            undo.append(self._spread(module, key))
             yield
         finally:
             for restore in reversed(undo):
@@ -321,11 +329,6 @@ class _Tape:
         own = {k for k, p in module.named_parameters(recurse=False) if p.requires_grad}
         self._note(out, {self._of[id(module), k]: use for k, use in uses.items() if k in own})
         return replaced
-
-    def _windows_or_spread(self, module: nn.Module, key: str) -> Callable[[], None]:
-        if _is_window_table(module, key):
-            return module.register_forward_hook(self._windows, with_kwargs=True).remove
-        return self._spread(module, key)
 
     def _spread(self, module: nn.Module, key: str) -> Callable[[], None]:
         """Puts a copy for each example in the place of a parameter of shape (1, …)."""
@@ -481,7 +484,8 @@ def _whole_precision(device: torch.device) -> Iterator[None]:
 
 def _together(uses: Pairs) -> tuple[Tensor, Tensor]:
     """Joins the uses of one parameter along the positions."""
-    return torch.cat([a for a, _ in uses], 1), torch.cat([_wide(g) for _, g in uses], 1)
+    of_all, gradients = (torch.cat(parts, 1) for parts in zip(*uses, strict=True))
+    return (_wide(of_all) if of_all.is_floating_point() else of_all), _wide(gradients)
 
 
 def _wide(t: Tensor) -> Tensor:
@@ -499,13 +503,13 @@ def _squares(lines: Pairs = (), rows: Pairs = (), small: Sequence[Tensor] = ()) 
     parts = []
     if small:
         parts.append(torch.stack(list(small)).sum(0).flatten(1).pow(2).sum(1))
-    if lines:
-        a, g = _together(lines)
-        parts.append(_line_squares(_wide(a), g))
-    if rows:
-        parts.append(_row_squares(*_together(rows)))
-    if lines and rows:
-        parts.append(2 * _tied(*_together(lines), *_together(rows)))
+    line, row = (_together(uses) if uses else None for uses in (lines, rows))
+    if line:
+        parts.append(_line_squares(*line))
+    if row:
+        parts.append(_row_squares(*row))
+    if line and row:
+        parts.append(2 * _tied(*line, *row))
     if small and (lines or rows):
         raise NoRule("a parameter of two kinds")
     return torch.stack(parts).sum(0)
@@ -543,7 +547,7 @@ def _row_squares(ids: Tensor, g: Tensor) -> Tensor:
 
 def _tied(a: Tensor, g: Tensor, ids: Tensor, e: Tensor) -> Tensor:
     """⟨Σ_t g_t a_tᵀ, Σ_s 1[id_s] e_sᵀ⟩ = Σ_{s,t} g_t[id_s] ⟨a_t, e_s⟩, from above."""
-    products = (_wide(a) @ e.mT).double()
+    products = (a @ e.mT).double()
     picked = g.gather(2, ids[:, None, :].expand(-1, g.shape[1], -1)).double()
     lost = a.double().norm(dim=2)[:, :, None] * e.double().norm(dim=2)[:, None, :] * picked.abs()
     found: Tensor = (products * picked).sum((1, 2)) + _gamma(a.shape[2], g.dtype) * lost.sum((1, 2))

@@ -8,9 +8,8 @@ example's targets). There are three ways to compute their sum, equal up to round
 - vmap: `torch.func`'s vmap(grad) over chunks of examples. It does many times fewer and larger
   operations, which is cheaper for small models and on a GPU. It needs memory for a chunk of
   gradients.
-
 - ghost: book-keeping (`fedpriv.training.ghost`), which makes no example's gradient. It needs a rule
-  for each layer, and takes a third more than a plain training step.
+  for each layer, and takes four products a layer where a plain training step takes three.
 
 They differ in the last bits and, with dropout, in the masks drawn. Therefore a rule on public facts
 decides which one runs (`PerExample.choice`), never a measurement at run time: two workers, or a
@@ -90,8 +89,7 @@ class PerExample:
             time, "vmap" many at once, "ghost" makes none of them, and needs `model.losses`, whose
             b-th is the loss of the b-th example. On a GPU, "auto" takes ghost for models of ours
             whose layers all have a rule, and vmap otherwise; on a CPU it takes vmap for small
-            models. If vmap fails, it takes the loop. A way that is named and fails is an
-            error.
+            models. If vmap fails, it takes the loop. A way that is named and fails is an error.
         chunk_size: the number of examples that ghost or vmap take at a time; it need not divide the
             number of examples. A chunk needs memory for its activations, and by vmap for twice its
             gradients. None is 32 by ghost, and by vmap a size of at most 32 that keeps the
@@ -389,7 +387,7 @@ class _Sums:
             for place, name in zip(pieces, self._parameters, strict=True):
                 place.add_(found[name.removeprefix("model.")].reshape(-1))
             self._norms += norms.tolist()
-            self._skipped = sum(not math.isfinite(norm) for norm in self._norms)
+        self._skipped = sum(not math.isfinite(norm) for norm in self._norms)
 
     def vmap(self, examples: Examples, chunk: int) -> None:
         parameters = {name: p.detach() for name, p in self._parameters.items()}
