@@ -280,9 +280,6 @@ class _Round:
         ahead = oldest + 2 * len(self.grid._workers)
         while self.idle and self.waiting and self.waiting[0].index <= ahead:
             task = self.waiting.popleft()
-            if not task.jobs:
-                self.done[task.index] = task.lost
-                continue
             worker = self.idle.pop(0)
             task.at_work, task.since = None, time.monotonic()
             worker.serve(task.jobs, self.arrays)
@@ -354,9 +351,12 @@ class _Round:
         self.waiting.clear()
 
     def _again(self, worker: Worker, task: Task, rest: float = 0.0) -> None:
-        """Has what is left of a chunk served by another worker."""
+        """Has what is left of a chunk served by another worker, which may be long in coming."""
         self._replace(worker, rest)
-        self.waiting.appendleft(task)
+        if task.jobs:
+            self.waiting.appendleft(task)
+        else:
+            self.done[task.index] = task.lost
 
     def _replace(self, worker: Worker, rest: float = 0.0) -> None:
         del self.running[worker]
