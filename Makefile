@@ -65,9 +65,10 @@ benchmark: $(VENV)/.installed    ## ratios to a bare loop, Flower and pfl-resear
 	$(BIN)/python benchmarks/simulation.py --verdict benchmarks/results/simulation.json
 
 # Nothing is installed: a machine with a GPU may have no network.
-gpu:                             ## what needs a GPU: `make gpu PART=training`; SIZE=tiny on a CPU
+gpu:                             ## what needs a GPU: `make gpu PART=training`; DEVICE=cpu SIZE=tiny anywhere
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu.py \
-	$(if $(PART),--part $(PART)) $(if $(SIZE),--size $(SIZE)) $(if $(COMMIT),--commit $(COMMIT))
+	$(if $(PART),--part $(PART)) $(if $(SIZE),--size $(SIZE)) $(if $(DEVICE),--device $(DEVICE)) \
+	$(if $(COMMIT),--commit $(COMMIT))
 
 gpu-wheels: $(VENV)/.installed   ## what such a machine may miss, in build/wheels: `WHEELS_FOR=3.12`
 	$(BIN)/python benchmarks/gpu.py --download $(or $(WHEELS_FOR),3.12) --have $(HAVE)

@@ -238,7 +238,7 @@ class _Objective:
 
     def losses(self, values: Sequence[Tokens]) -> NDArray[np.float64]:
         """Returns the loss of each of C values, (C,)."""
-        with torch.inference_mode():
+        with torch.no_grad():
             target, *reference = (
                 torch.cat([model.losses(rows) for rows in self._filled(window, values)]).double()
                 for model, window in self._windows
@@ -301,7 +301,7 @@ def _own_head(
 ) -> NDArray[np.float64]:
     """Returns -log p of each of C candidates by a masked language model's own head, (C,)."""
     losses = np.zeros(len(candidates))
-    with torch.inference_mode():
+    with torch.no_grad():
         batch = examples.batch(np.array([field.number]), device_of(target))
         window = Windows(target, looked_at(target, batch), [field.places], size)
         for step, tokens in enumerate(zip(*candidates, strict=True)):

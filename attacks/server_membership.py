@@ -343,7 +343,7 @@ class Scale:
         if self.statistic == "loss_drop":
             return self._drops(parameters, changes)
         loaded(self.model, parameters, self.frozen)
-        flat = torch.stack([_flat(change, self.names) for change in changes])
+        flat = torch.stack([_flat(change, self.names) for change in changes]).to(self.model.device)
         if self.statistic != "inner_product":
             flat = nn.functional.normalize(flat)
         found = self._side_by_side(flat) if self.workers else self.alignments(flat)
@@ -370,17 +370,18 @@ class Scale:
             examples: of one provider.
             flat: the changes u, (changes, values).
         """
-        total, device = np.zeros(len(flat)), self.model.device
+        device = self.model.device
+        total = torch.zeros(len(flat), dtype=torch.float64, device=device)
         if self.statistic != "inner_product":
             for slopes in each_gradient(self.model, examples, self.names, device):
                 slopes = nn.functional.normalize(slopes)
-                total -= (flat @ slopes.T).double().sum(1).cpu().numpy()
-            return total / len(examples)
+                total -= (flat @ slopes.T).double().sum(1)
+            return total.cpu().numpy() / len(examples)
         for start in range(0, len(examples), self.batch_size):
             places = np.arange(start, min(start + self.batch_size, len(examples)))
             slope = _flat(gradient_of(self.model, examples.batch(places, device)), self.names)
-            total -= len(places) * (flat @ slope).double().cpu().numpy()
-        return total / len(examples)
+            total -= len(places) * (flat @ slope).double()
+        return total.cpu().numpy() / len(examples)
 
     def _drops(self, parameters: Named, changes: Sequence[Named]) -> Table:
         before = self._log_losses(parameters)

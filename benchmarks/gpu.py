@@ -48,6 +48,9 @@ PARTS = {
     "tests": "gpu",
     "vectors": "gpu_vectors",
     "training": "gpu_training",
+    "clipping": "gpu_training",
+    "switches": "gpu_training",
+    "files": "gpu_training",
     "workers": "gpu_training",
     "cohorts": "gpu_training",
     "inversion": "gpu_attacks",
@@ -57,12 +60,12 @@ PARTS = {
 """The module of each part; it is imported when the part runs, and not before."""
 
 NEEDED = (
-    "absl-py", "annotated-types", "attrs", "cffi", "charset-normalizer", "cloudpickle",
-    "cryptography", "cycler", "dm-tree", "dp-accounting", "flwr", "grpcio",
+    "absl-py", "accelerate", "annotated-types", "attrs", "cffi", "charset-normalizer",
+    "cloudpickle", "cryptography", "cycler", "dm-tree", "dp-accounting", "flwr", "grpcio",
     "grpcio-health-checking", "httpx", "iterators", "kiwisolver", "lazy-loader", "matplotlib",
-    "opt-einsum", "peft", "pillow", "protobuf", "prv-accountant", "pycryptodome", "pydantic",
-    "pydantic-core", "pyparsing", "python-dateutil", "rapidfuzz", "scipy", "tensorboard",
-    "typing-inspection",
+    "opt-einsum", "peft", "pillow", "protobuf", "prv-accountant", "psutil", "pycryptodome",
+    "pydantic", "pydantic-core", "pyparsing", "python-dateutil", "rapidfuzz", "scipy",
+    "tensorboard", "typing-inspection",
 )  # fmt: skip
 """What fedpriv imports to train and attack, beside torch, transformers and what they bring."""
 

@@ -1,4 +1,4 @@
-"""The parts `training`, `workers` and `cohorts` of gpu.py: federations, and bare loops.
+"""The parts of gpu.py that train: federations, bare loops, and what costs a loop its speed.
 
 A row trains one model in one precision by one algorithm, twice: by fedpriv, one client at a time,
 and by a loop that one writes by hand, whose weights never leave the device. Both see the same
@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from gpu import Options, Peak, Task, Values
+from gpu import Options, Peak, Skipped, Task, Values
 from torch import nn
 
 from fedpriv.clients.feam_dp import ExampleGradients
@@ -48,17 +48,23 @@ from fedpriv.models.vt5 import vt5
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.privacy.sampling import FixedSize
 from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.runtime.torch_state import kernels, seeded_model
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.training.adapters import LoRA
 from fedpriv.training.computing import Computing
 from fedpriv.training.loops import Optimizer
+from fedpriv.training.per_example import PerExample, VmapError
+from fedpriv.training.safe_masks import safe_masks
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"LayoutLMv3": layoutlmv3, "VT5": vt5, "Donut": donut}
-PRECISIONS: dict[str, Literal["float32", "bf16"]] = {"fp32": "float32", "bf16": "bf16"}
+Precision = Literal["float32", "tf32", "bf16"]
+PRECISIONS: dict[str, Precision] = {"fp32": "float32", "tf32": "tf32", "bf16": "bf16"}
 """As rows and as the setting `training.precision` name them."""
+
+LARGE, MANY = 32, 200
+"""Examples of a large batch, and of a client that has many."""
 
 SEED, CLIP_NORM, NEVER = 0, 1.0, 10**9
 
@@ -97,7 +103,7 @@ class Job:
     data: FederatedDataset
     scale: Scale
     batch: int
-    precision: Literal["float32", "bf16"]
+    computing: Computing
     device: str
 
     @property
@@ -111,11 +117,14 @@ class Job:
 
     def model(self) -> nn.Module:
         """Returns the model with the weights that fedpriv starts from."""
-        return seeded_model(self.data.build_model, SEED).to(self.device).train()
+        model = seeded_model(self.data.build_model, SEED).to(self.device).train()
+        self.computing.prepare(model)
+        return model
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         """Returns the loss in the job's precision."""
-        with torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16"):
+        bf16 = self.computing.precision == "bf16"
+        with torch.autocast(self.device, torch.bfloat16, enabled=bf16):
             found: torch.Tensor = model.loss(batch)  # type: ignore[operator]
         return found
 
@@ -151,11 +160,27 @@ def documents() -> DocumentSet:
     return Invoices(providers=24, documents_per_provider=4).load()
 
 
-def job(name: str, precision: str, options: Options) -> Job:
-    """Returns the federation of a model in a precision."""
-    scale = SCALES[options.size]
-    dealt = encoded(name, options.size)
-    return Job(dealt, scale, scale.batches[name], PRECISIONS[precision], options.device)
+def job(
+    name: str, precision: str, options: Options, batch: int = 0, examples: int = 0, **more: Any
+) -> Job:
+    """Returns the federation of a model in a precision.
+
+    Args:
+        name: of the model.
+        precision: as rows name it.
+        options: of the call.
+        batch: examples of a step; 0 for the scale's.
+        examples: of each client, drawn again and again if it has fewer; 0 for its own.
+        more: settings of `Computing`.
+    """
+    scale, dealt = SCALES[options.size], encoded(name, options.size)
+    if examples:
+        rows = tuple(np.resize(hand, examples) for hand in dealt.rows)
+        dealt = dataclasses.replace(dealt, rows=rows)
+    # A GPU rounds to TF32; a CPU has no such products.
+    kind = "float32" if options.device == "cpu" and precision == "tf32" else PRECISIONS[precision]
+    computing = Computing(precision=kind, **more)
+    return Job(dealt, scale, batch or scale.batches[name], computing, options.device)
 
 
 @functools.lru_cache(maxsize=1)
@@ -188,7 +213,12 @@ def halves(job: Job, algorithm: str) -> tuple[Any, Any]:
 
 
 def federated(
-    job: Job, algorithm: str, workers: int = 0, cohort: int = 1, chunk: int | None = None
+    job: Job,
+    algorithm: str,
+    workers: int = 0,
+    cohort: int = 1,
+    chunk: int | None = None,
+    checkpoint_every: int = NEVER,
 ) -> list[float]:
     """Trains by fedpriv; returns the seconds of each timed round."""
     strategy, client = halves(job, algorithm)
@@ -206,9 +236,9 @@ def federated(
                 cohort_batch=cohort,
                 device=job.device,
                 evaluate_every=NEVER,
-                checkpoint_every=NEVER,
+                checkpoint_every=checkpoint_every,
             ),
-            computing=Computing(precision=job.precision),
+            computing=job.computing,
         )
         federation.run(1 + job.scale.rounds, run_dir=Path(folder) / "run", progress=laps)
     return np.diff(laps.ends).tolist()
@@ -217,13 +247,14 @@ def federated(
 def by_hand(job: Job, algorithm: str) -> list[float]:
     """Trains by the bare loop; returns the seconds of each timed round."""
     torch.set_num_threads(1)
-    turn = BARE[algorithm](job)
     ends = []
-    for _ in range(1 + job.scale.rounds):
-        turn()
-        if job.device == "cuda":
-            torch.cuda.synchronize()
-        ends.append(time.monotonic())
+    with kernels(deterministic=False, tf32=job.computing.precision == "tf32"):
+        turn = BARE[algorithm](job)
+        for _ in range(1 + job.scale.rounds):
+            turn()
+            if job.device == "cuda":
+                torch.cuda.synchronize()
+            ends.append(time.monotonic())
     return np.diff(ends).tolist()
 
 
@@ -299,19 +330,36 @@ BARE = {"FedAvg": bare_fedavg, "FeAm-DP": bare_gradient, "FL-PROVIDER-DP": bare_
 
 
 def training(options: Options) -> Iterator[Task]:
-    """Each model in each precision by each algorithm, against the bare loop."""
-    for name in MODELS:
-        for precision in PRECISIONS:
-            for algorithm in BARE:
-                yield (
-                    f"{name}, {precision}, {algorithm}",
-                    functools.partial(compare, name, precision, algorithm, options),
-                )
+    """Each model in each precision by each algorithm, against the bare loop.
+
+    In the published size, LayoutLMv3 also with larger batches, compiled, and with clients that have
+    more examples.
+    """
+    rows: list[tuple[str, str, str, dict[str, Any]]] = [
+        (name, precision, algorithm, {})
+        for name in MODELS
+        for precision in PRECISIONS
+        for algorithm in BARE
+    ]
+    large = {"batch": LARGE, "examples": MANY}
+    if options.size == "base":
+        rows += [
+            *(("LayoutLMv3", precision, "FedAvg", large) for precision in PRECISIONS),
+            ("LayoutLMv3", "bf16", "FedAvg", {**large, "compile": True}),
+            ("LayoutLMv3", "bf16", "FedAvg", {**large, "deterministic": False}),
+            *(("LayoutLMv3", "bf16", each, {"examples": MANY}) for each in ("FedAvg", "FeAm-DP")),
+        ]
+    for name, precision, algorithm, more in rows:
+        told = "".join(f", {key} {value}" for key, value in more.items())
+        yield (
+            f"{name}, {precision}, {algorithm}{told}",
+            functools.partial(compare, name, precision, algorithm, options, **more),
+        )
 
 
-def compare(name: str, precision: str, algorithm: str, options: Options) -> Values:
+def compare(name: str, precision: str, algorithm: str, options: Options, **more: Any) -> Values:
     """Returns the examples a second and the peak memory of both sides, and the ratio of seconds."""
-    this = job(name, precision, options)
+    this = job(name, precision, options, **more)
     peak = Peak(options.device)
     bare = by_hand(this, algorithm)
     bare_peak = peak.mib()
@@ -335,6 +383,108 @@ def trained(job: Job, algorithm: str) -> int:
         return job.examples
     each = (np.unique(e.column(PROVIDER), return_counts=True)[1] for e in job.clients())
     return int(sum(np.minimum(counts, job.batch).sum() for counts in each))
+
+
+def clipping(options: Options) -> Iterator[Task]:
+    """A clipped sum by each way, against the gradient of the same examples without clipping."""
+    for name in MODELS:
+        for precision in ("fp32", "bf16"):
+            for way in ("ghost", "vmap"):
+                yield (
+                    f"{name}, {precision}, {way}",
+                    functools.partial(clipped, name, precision, way, options),
+                )
+
+
+def clipped(name: str, precision: str, way: Literal["ghost", "vmap"], options: Options) -> Values:
+    """Returns examples a second and memory of clipped sums over a client, and of a gradient."""
+    this = job(name, precision, options)
+    examples, model, how = next(this.clients()), this.model(), this.computing
+
+    def ours() -> None:
+        try:
+            PerExample(way).clipped_sum(model, examples, CLIP_NORM, options.device, how)
+        except VmapError as error:  # bf16 on a CPU, and what draws random numbers in its own way
+            raise Skipped(str(error)) from error
+
+    def bare() -> None:
+        model.zero_grad(set_to_none=True)
+        for batch in examples.batches(this.batch, device=options.device):
+            this.loss(model, batch).backward()  # type: ignore[no-untyped-call]
+
+    found: Values = {}
+    with how.on(options.device):
+        for which, side in (("", ours), ("unclipped, ", bare)):
+            peak = Peak(options.device)
+            found[f"{which}examples/s"] = len(examples) / seconds_of(side, options.device)
+            found[f"{which}MiB"] = peak.mib()
+    return found | {"seconds to unclipped": found["unclipped, examples/s"] / found["examples/s"]}
+
+
+def seconds_of(side: Callable[[], None], device: str, repeats: int = 3) -> float:
+    """Returns the median of the seconds that something takes, once it is warm."""
+    taken = []
+    for _ in range(1 + repeats):
+        began = time.monotonic()
+        side()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        taken.append(time.monotonic() - began)
+    return median(taken[1:])
+
+
+def switches(options: Options) -> Iterator[Task]:
+    """What each setting of torch costs a bare loop, alone."""
+    for precision in ("fp32", "bf16"):
+        for name in SWITCHES:
+            yield (
+                f"LayoutLMv3, {precision}, {name}",
+                functools.partial(switched, name, precision, options),
+            )
+
+
+SWITCHES = (
+    "nothing",
+    "deterministic",
+    "NaN in new memory",
+    "optimiser not fused",
+    "masks looked at",
+)
+
+
+def switched(name: str, precision: str, options: Options) -> Values:
+    """Returns the examples a second of the bare loop of FedAvg with one thing otherwise."""
+    this = job("LayoutLMv3", precision, options)
+    examples, model = next(this.clients()), this.model()
+    optimizer = Optimizer(lr=this.scale.lr).build(model)
+    if name == "optimiser not fused":
+        optimizer = torch.optim.AdamW(optimizer.param_groups[0]["params"], lr=this.scale.lr)
+
+    def epoch() -> None:
+        for batch in examples.batches(this.batch, device=options.device):
+            optimizer.zero_grad(set_to_none=True)
+            this.loss(model, batch).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    deterministic = name in ("deterministic", "NaN in new memory")
+    masks = contextlib.nullcontext() if name == "masks looked at" else safe_masks()
+    with kernels(deterministic=deterministic, tf32=False), masks:
+        filling: Any = torch.utils.deterministic
+        filling.fill_uninitialized_memory = name == "NaN in new memory"
+        return {"examples/s": len(examples) / seconds_of(epoch, options.device)}
+
+
+def files(options: Options) -> Iterator[Task]:
+    """Rounds that end with a checkpoint, against rounds without."""
+    for algorithm in ("FedAvg", "FeAm-DP"):
+        yield f"LayoutLMv3, fp32, {algorithm}", functools.partial(kept, algorithm, options)
+
+
+def kept(algorithm: str, options: Options) -> Values:
+    """Returns the seconds of a round with and without a checkpoint."""
+    this = job("LayoutLMv3", "fp32", options)
+    without, each = (federated(this, algorithm, checkpoint_every=n) for n in (NEVER, 1))
+    return {"s a round": median(each), "s without": median(without)}
 
 
 def workers(options: Options) -> Iterator[Task]:
@@ -394,7 +544,7 @@ def together(kind: str, count: int, options: Options) -> Values:
     ).bind(build, SEED)
     rows = tuple(hand[: scale.examples] for hand in data.rows)
     dealt = FederatedDataset(data.build_model, data.train, rows)
-    this = Job(dealt, scale, scale.batches["LayoutLMv3"], "float32", options.device)
+    this = Job(dealt, scale, scale.batches["LayoutLMv3"], Computing(), options.device)
     peak = Peak(options.device)
     alone = federated(this, "FedAvg", chunk=count)
     alone_peak = peak.mib()

@@ -40,7 +40,7 @@ class LocalTraining:
     """
 
     action: ClassVar[str] = "local_training"
-    computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch")
+    computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch", "compile")
     follows: ClassVar[tuple[str, ...]] = (PROXIMAL_MU,)
 
     epochs: int = 1

@@ -39,7 +39,7 @@ class BatchGradient:
     """
 
     action: ClassVar[str] = "batch_gradient"
-    computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch")
+    computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch", "compile")
     follows: ClassVar[tuple[str, ...]] = ()
 
     batch_size: int = 1

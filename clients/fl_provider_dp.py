@@ -86,7 +86,7 @@ class ProviderUpdates:
     """
 
     action: ClassVar[str] = "provider_updates"
-    computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch")
+    computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch", "compile")
     follows: ClassVar[tuple[str, ...]] = TOLD
 
     steps: int = 1
@@ -156,8 +156,8 @@ class ProviderUpdates:
             return self.method, "set"
         if self.steps > 1:
             return "loop", f"automatic: {self.steps} steps"
-        if computing.precision == "fp16" or computing.microbatch is not None:
-            return "loop", "automatic: training.precision or training.microbatch needs it"
+        if computing.alone:
+            return "loop", f"automatic: training.{computing.alone}"
         return vmap_or_loop(model, device, computing)
 
     def on_axes(self, axes: int) -> ProviderUpdates:

@@ -35,7 +35,7 @@ class Net(nn.Module):
         return nn.functional.cross_entropy(self.layers(batch["x"]), batch["y"])
 
     def evaluate(self, examples):
-        batch = examples.batch(np.arange(len(examples)))
+        batch = examples.batch(np.arange(len(examples)), next(self.parameters()).device)
         guess = self.layers(batch["x"]).argmax(1)
         return {
             "loss": self.loss(batch).item(),

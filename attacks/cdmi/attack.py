@@ -259,7 +259,7 @@ class CDMI(Sampling):
         """
         if self.visual == "noise" and fields:
             numbers = np.array([one.number for one in fields])
-            with torch.inference_mode():
+            with torch.no_grad():
                 batch = examples.batch(numbers, device_of(target))
                 looked_at(target, batch, lambda features: features)
 
@@ -334,7 +334,7 @@ class _Run:
             for _ in range(2)
         )
         subwords = self.target.reader.subwords
-        with torch.inference_mode():
+        with torch.no_grad():
             decoder = Decoder(
                 self._windows(self.generator, chunk, "page"),
                 self._windows(self.target, chunk, self.settings.visual),

@@ -221,7 +221,7 @@ def public_mlm(
 def _evaluated(network: nn.Module, examples: Examples, seed: int) -> dict[str, float]:
     """Returns the metrics; leaves the network in evaluation mode."""
     network.eval()
-    with isolated_randomness(torch_seed(seed, f"{PURPOSE}, evaluation")), torch.inference_mode():
+    with isolated_randomness(torch_seed(seed, f"{PURPOSE}, evaluation")), torch.no_grad():
         return dict(cast(FieldModel, network).evaluate(examples))
 
 

@@ -103,13 +103,13 @@ class Comparison:
     def __init__(self, objective: Objective, sent: Mapping[str, Tensor]) -> None:
         self._objective, self._names, self._sent = objective, list(sent), list(sent.values())
         self._given = _dots(self._sent, self._sent)
-        sizes = self._given.new_tensor([tensor.numel() for tensor in self._sent])
+        sizes = torch.tensor([tensor.numel() for tensor in self._sent]).to(self._given)
         weights = objective.squares + objective.mse / sizes
         if objective.relative:
             weights = weights + objective.relative / self._given
         self._weights = weights
         tables = set(objective.placed(sent) if objective.positions else ())
-        on_tables = self._given.new_tensor([float(name in tables) for name in sent])
+        on_tables = torch.tensor([name in tables for name in sent]).to(self._given)
         self._cosines = objective.cosine + objective.positions * on_tables
         self._apart = bool(objective.mse or objective.squares or objective.relative)
         self._along = bool(objective.cosine or objective.global_cosine or objective.positions)

@@ -131,7 +131,8 @@ def accelerator() -> Finding:
             for i in range(torch.cuda.device_count())
         )
         torch.ones(1, device="cuda").item()  # a driver that is too old fails here
-        return Finding("accelerator", "ok", f"{there}, {names}", "set federation.device=cuda")
+        use = "attacks take it; trainings with federation.device=cuda"
+        return Finding("accelerator", "ok", f"{there}, {names}", use)
     if torch.backends.mps.is_available():
         return Finding(
             "accelerator", "ok", f"{there}, Apple GPU", "set federation.device=mps (untested)"

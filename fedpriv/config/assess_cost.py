@@ -25,6 +25,7 @@ from fedpriv.runtime.cache import PROBE, cache_folder, json_digest, write_entry
 from fedpriv.runtime.memory import release_free_blocks, watched_memory
 from fedpriv.runtime.run_folder import METRICS, RunFolder
 from fedpriv.runtime.workers.jobs import reason_of
+from fedpriv.threat.settings import AttackSettings
 
 LEFT_OUT = "left out to fit into"
 
@@ -249,6 +250,6 @@ def costed(plan: Assessment, costs: Mapping[str, Cost], workers: int) -> list[st
     last = (
         f"{counted(runs, 'training')} with {counted(len(plan.seeds), 'seed')}, "
         f"{workers or 1} at a time: about {every}. {START} is the model that trainings begin from. "
-        "Minutes of attacks are those of tiny models."
+        f"Minutes of attacks are those of tiny models; they compute on {AttackSettings().on}."
     )
     return [*aligned(rows), "", last]

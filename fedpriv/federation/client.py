@@ -7,6 +7,7 @@ global random number generator.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -132,7 +133,7 @@ class ClientContext:
 class Client(Protocol):
     """A client half: a frozen dataclass of settings, an action and one method.
 
-    A half that follows `training.precision` or `training.microbatch`, by
+    A half that follows `training.precision`, `training.microbatch` or `training.compile`, by
     `fedpriv.training.computing.Backward`, names them in a class variable `computes`. With a half
     that does not, a run with these settings is refused. A half that can train several clients in
     one pass has a second method, `TrainsMany.train_many`.
@@ -355,7 +356,7 @@ class ClientWorker:
         # Around everything: a thread pool that was woken for a single copy spins long afterwards.
         spec = self.spec.at(context)
         own = {"memory": memory, "key": spec.noise, "secret": spec.masks}
-        with reproducible_torch(spec.threads, spec.device):
+        with reproducible_torch(spec.threads, spec.device), spec.computing.on(spec.device):
             computed, notes = self._train((client, message), instruction, parameters, own)
             # A half of one's own may return arrays. Masks are the host's.
             update = {
@@ -477,6 +478,14 @@ def _settings(module: nn.Module) -> dict[str, bool | int | float | str | None]:
     """Returns the plain values among a module's attributes."""
     plain = (bool, int, float, str, type(None))
     return {k: v for k, v in vars(module).items() if isinstance(v, plain)}
+
+
+def gpus_of(device: str) -> list[str]:
+    """Returns the GPUs that workers share by "cuda", by name; none for a device that is one."""
+    if device != "cuda":
+        return []
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return given.split(",") if given else [str(i) for i in range(torch.cuda.device_count())]
 
 
 def unusable_device(name: str) -> str | None:

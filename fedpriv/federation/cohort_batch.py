@@ -48,10 +48,6 @@ def _reason(client: Client, settings: Settings, computing: Computing) -> str:
         )
     if settings.client_timeout is not None:
         return "client_timeout limits the time of one client, and several train at once"
-    if computing.precision == "fp16":
-        return "training.precision='fp16' scales the loss of each client by itself"
-    if computing.microbatch is not None:
-        return "training.microbatch computes the batch of one client in parts"
-    if computing.checkpointing:
-        return "training.checkpointing computes activations again, which vmap cannot do"
+    if computing.alone:
+        return f"training.{computing.alone}: each client is computed by itself"
     return ""

@@ -26,7 +26,7 @@ from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.data.document import providers
 from fedpriv.data.examples import Examples, provider_number
 from fedpriv.federation import same_data
-from fedpriv.federation.client import Client, WorkerSpec, build_app, unusable_device
+from fedpriv.federation.client import Client, WorkerSpec, build_app, gpus_of, unusable_device
 from fedpriv.federation.cohort_batch import cohort_batch
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.faults import striking
@@ -318,6 +318,7 @@ class Federation(Parts):
                 self.settings.chunk_size,
                 workers=self.settings.workers,
                 client_timeout=self.settings.client_timeout,
+                gpus=gpus_of(self.settings.device),
             )
         from fedpriv.federation.grids.ray import RayGrid  # Ray is imported where it is used only
 
@@ -480,7 +481,8 @@ class _Run:
         self.rounds, self.progress = rounds, progress
         self.settings, self.strategy = federation.settings, federation.algorithm
         self.device = torch.device(self.settings.device)
-        self.exact = self.device.type == "cpu"
+        # What was compiled may depend on the sizes that a process has met.
+        self.exact = self.device.type == "cpu" and not federation.spec.computing.compile
         self.model = federation.first_model().to(self.device)
         self.layout = ParameterLayout(self.model, buffers=self.strategy.buffers)
         self.strategy.prepare(self.layout)
@@ -884,7 +886,7 @@ class _Run:
         return scores
 
     def _scores(self, examples: Examples) -> dict[str, float]:
-        with torch.no_grad():
+        with torch.no_grad(), Computing().on(self.device):
             scores: dict[str, float] = self.model.evaluate(examples)  # type: ignore[operator]
         return dict(scores)
 

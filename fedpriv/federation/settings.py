@@ -44,7 +44,7 @@ class Settings:
             can be resumed. 0 never ends the run.
         threads: the number of torch threads that one client may use.
         device: the device on which clients train and the model is evaluated, such as "cpu" or
-            "cuda".
+            "cuda". Of several GPUs, "cuda" gives each worker one, in turn.
         evaluate_every: the number of rounds from one evaluation to the next; the last round is
             always evaluated.
         checkpoint_every: the number of rounds from one checkpoint to the next; the last round

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -26,6 +27,15 @@ class Answer:
 
     text: str
     confidence: float
+
+
+def sums_over(batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Returns the sums over batches of scalars by name, 0 without a batch; fetches them at once."""
+    rows = list(batches)
+    if not rows:
+        return defaultdict(float)
+    fetched = torch.stack([torch.stack([x.float() for x in row.values()]) for row in rows])
+    return dict(zip(rows[0], map(sum, zip(*fetched.tolist(), strict=True)), strict=True))
 
 
 class OnDevice(nn.Module):

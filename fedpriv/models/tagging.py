@@ -10,19 +10,21 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.metrics.entities import entity_scores
-from fedpriv.models.base import Answer, ExampleLosses
+from fedpriv.models.base import Answer, ExampleLosses, sums_over
 from fedpriv.models.readers.reader import IGNORED, Reader
 from fedpriv.models.saving import save
 
@@ -104,13 +106,7 @@ class WordTagger(ExampleLosses):
 
     def evaluate(self, examples: Examples) -> dict[str, float]:
         """Returns `loss` per labelled token and the entity scores over whole documents."""
-        loss, count = 0.0, 0
-        words: list[TaggedWord] = []
-        for batch in examples.batches(EVALUATION_BATCH, device=self.device):
-            scores = self(batch)
-            total, labelled = _cross_entropy(scores, batch["labels"])
-            loss, count = loss + total.item(), count + int(labelled)
-            words += _tagged_words(batch, scores)
+        loss, count, words = self._tagged(examples)
         true: dict[int, list[str]] = defaultdict(list)
         predicted: dict[int, list[str]] = defaultdict(list)
         for word in sorted(words):
@@ -122,7 +118,7 @@ class WordTagger(ExampleLosses):
     def tag(self, document: Document) -> list[str]:
         """Returns the predicted tag of every word."""
         tags = ["O"] * len(document.words)
-        for word in self._tagged([document]):
+        for word in self._tagged(self.encode([document]))[2]:
             tags[word.word] = self.tags[word.guess]
         return tags
 
@@ -135,7 +131,7 @@ class WordTagger(ExampleLosses):
         """
         words: dict[int, list[TaggedWord]] = defaultdict(list)
         if any(document.questions for document in documents):
-            for word in self._tagged(documents):
+            for word in self._tagged(self.encode(documents))[2]:
                 words[word.document].append(word)
         answers: list[tuple[Answer, ...]] = []
         for position, document in enumerate(documents):
@@ -155,10 +151,35 @@ class WordTagger(ExampleLosses):
         """Returns all settings that decide how documents become arrays."""
         return {"labels": self.labels, **self.reader.settings()}
 
-    def _tagged(self, documents: Sequence[Document]) -> Iterator[TaggedWord]:
-        examples = self.encode(documents)
-        for batch in examples.batches(EVALUATION_BATCH, device=self.device):
-            yield from _tagged_words(batch, self(batch))
+    def _tagged(self, examples: Examples) -> tuple[float, float, list[TaggedWord]]:
+        """Returns the summed loss, the number of labelled tokens, and what each word is taken for.
+
+        The device is waited for at the end only.
+        """
+        tags: list[Tensor] = []
+        confidences: list[Tensor] = []
+
+        def scored(batch: Batch) -> dict[str, Tensor]:
+            scores = self(batch)
+            tags.append(scores.argmax(-1))
+            confidences.append(scores.softmax(-1).amax(-1))
+            loss, labelled = _cross_entropy(scores, batch["labels"])
+            return {"loss": loss, "labelled": labelled}
+
+        sums = sums_over(map(scored, examples.batches(EVALUATION_BATCH, device=self.device)))
+        if not tags:
+            return 0.0, 0, []
+        word = examples.column("word")
+        at = np.nonzero(word >= 0)
+        columns: list[NDArray[Any]] = [
+            examples.column("document")[at[0]],
+            word[at],
+            examples.column("labels")[at],
+            torch.cat(tags).cpu().numpy()[at],
+            torch.cat(confidences).cpu().numpy()[at],
+        ]
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return sums["loss"], sums["labelled"], [TaggedWord(*row) for row in rows]
 
 
 class NetworkTagger(WordTagger):
@@ -252,16 +273,3 @@ def _cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         scores.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
     )
     return total, (labels != IGNORED).sum()
-
-
-def _tagged_words(batch: Batch, scores: Tensor) -> list[TaggedWord]:
-    rows, places = torch.nonzero(batch["word"] >= 0, as_tuple=True)
-    confidences = scores.softmax(-1).amax(-1)[rows, places]
-    columns: list[Any] = [
-        batch["document"][rows],
-        batch["word"][rows, places],
-        batch["labels"][rows, places],
-        scores.argmax(-1)[rows, places],
-        confidences,
-    ]
-    return [TaggedWord(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]

@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,22 +51,50 @@ def reproducible_torch(threads: int, device: str) -> Iterator[None]:
     """Makes torch give the same bits for the same seed while the block lasts.
 
     On a CPU the bits depend on the number of threads only. On a GPU torch must avoid kernels that
-    add in any order. It warns where there is no other kernel.
+    add in any order, and it warns where there is no other kernel. Products and convolutions of
+    float32 are float32's there, where torch by itself takes TF32 for convolutions.
     """
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    dtype = torch.get_default_dtype()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    on_gpu = torch.device(device).type == "cuda"
+    threads_before, dtype = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(threads)
-    if on_gpu:
-        # cuBLAS reads it when it is first used; without it, torch refuses deterministic products.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        with torch.set_grad_enabled(torch.is_grad_enabled()):  # restored, whatever happens inside
-            yield
+        # The gradient's mode is restored, whatever happens inside.
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            if torch.device(device).type == "cuda":
+                # cuBLAS reads it when it is first used, and refuses deterministic products without.
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+                with kernels(deterministic=True, tf32=False):
+                    yield
+            else:
+                yield
     finally:
-        torch.set_num_threads(before[0])
+        torch.set_num_threads(threads_before)
         torch.set_default_dtype(dtype)
-        if on_gpu:
-            torch.use_deterministic_algorithms(before[1], warn_only=warn_only)
+
+
+@contextmanager
+def kernels(*, deterministic: bool, tf32: bool) -> Iterator[None]:
+    """Chooses among torch's kernels for a GPU while the block lasts.
+
+    Args:
+        deterministic: whether only kernels that give the same bits each time, where there are such.
+        tf32: whether products and convolutions of float32 round their factors to 10 bits.
+    """
+    filling: Any = torch.utils.deterministic  # untyped
+    before = torch.are_deterministic_algorithms_enabled(), filling.fill_uninitialized_memory
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    precision, of_convolutions = (
+        torch.get_float32_matmul_precision(),
+        torch.backends.cudnn.allow_tf32,
+    )
+    torch.use_deterministic_algorithms(deterministic, warn_only=True)
+    # torch would fill each new tensor with NaN, on which no bit of a right program depends.
+    filling.fill_uninitialized_memory = False
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=warn_only)
+        filling.fill_uninitialized_memory = before[1]
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.allow_tf32 = of_convolutions

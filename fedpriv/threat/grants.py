@@ -77,14 +77,17 @@ class Models:
     Attributes:
         build_model: takes `labels` and `task`.
         labels: of the entities, for models that tag.
+        device: where all of them lie.
     """
 
     build_model: Callable[..., nn.Module]
     labels: tuple[str, ...]
+    device: str = "cpu"
 
     def new(self, *, seed: int = 0, **other: Any) -> nn.Module:
         """Returns a model with weights that say nothing, unless a checkpoint is loaded."""
-        return seeded_model(lambda: self.build_model(labels=self.labels, **other), seed)
+        made = seeded_model(lambda: self.build_model(labels=self.labels, **other), seed)
+        return made.to(self.device)
 
     def with_state(self, state: Mapping[str, Tensor]) -> nn.Module:
         """Returns a model with these weights, in evaluation mode.
@@ -168,7 +171,7 @@ class AttackedRun:
     @property
     def models(self) -> Models:
         """Builds the run's models; an attack may hold it, since it knows no path."""
-        return Models(self.build_model, self.labels)
+        return Models(self.build_model, self.labels, self.settings.on)
 
     def state(self, name: str) -> dict[str, Tensor]:
         """Returns the weights in one of the run's files.
@@ -388,17 +391,17 @@ def public_model(run: AttackedRun) -> tuple[PublicModel, InWords]:
     )
 
 
-@grants(WhiteBox, reads=("device",))
+@grants(WhiteBox)
 def final_model(run: AttackedRun) -> tuple[WhiteBox, InWords]:
     """The final model with its weights."""
     records = {record["round"]: record for record in run.folder.records(METRICS)}
     last = max(records, default=0)
-    model = run.models.with_state(run.state(FINAL)).to(run.settings.device)
+    model = run.models.with_state(run.state(FINAL))
     box = WhiteBox("the end of the run", last, model, _measured(records.get(last)))
     return box, ("the adversary holds the model's weights",)
 
 
-@grants(ModelSeries, reads=("target", "every", "device"))
+@grants(ModelSeries, reads=("target", "every"))
 def model_series(run: AttackedRun) -> tuple[ModelSeries, InWords]:
     """The models that the setting `target` names."""
     models = tuple(functools.partial(_white_box, run, *target) for target in list(_targets(run)))
@@ -413,7 +416,7 @@ def _white_box(
         state = run.state(START) | dict(run.folder.checkpoint(round).model)
     else:
         state = run.state(FINAL if round else START)
-    return WhiteBox(name, round, run.models.with_state(state).to(run.settings.device), measured)
+    return WhiteBox(name, round, run.models.with_state(state), measured)
 
 
 def _targets(run: AttackedRun) -> Iterator[tuple[str, int, Mapping[str, float], bool]]:

@@ -205,6 +205,7 @@ def _digest(model: QuestionAnswerer) -> str:
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     reading = getattr(model, "reading", None)
     made = [code_digest(type(model)), versions_of("torch", "transformers", "tokenizers")]
+    made += [device.type] if (device := model.device).type != "cpu" else []  # other last digits
     digest.update(json_digest([made, reading() if reading else None]).encode())
     return digest.hexdigest()
 

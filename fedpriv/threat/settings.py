@@ -92,8 +92,8 @@ class AttackSettings:
         resamples: the number of bootstrap samples for intervals that have no formula.
         seed: the seed of all random choices in the attack and in its scoring.
         threads: the number of threads that torch uses.
-        device: where the attack computes with models whose weights it has, such as "cpu" or
-            "cuda".
+        device: where the attack computes with models, such as "cpu" or "cuda". None takes the GPU,
+            if torch finds one.
     """
 
     rounds: tuple[int, ...] | None = None
@@ -120,7 +120,12 @@ class AttackSettings:
     resamples: int = 1000
     seed: int = 0
     threads: int = 1
-    device: str = "cpu"
+    device: str | None = None
+
+    @property
+    def on(self) -> str:
+        """The device that is meant."""
+        return self.device or ("cuda" if torch.cuda.is_available() else "cpu")
 
     def __post_init__(self) -> None:
         for name in ("rounds", "clients"):
@@ -153,11 +158,11 @@ class AttackSettings:
             raise ValueError(
                 f"target={self.target!r}: expected a round's number, or {', '.join(TARGETS)}"
             )
-        if torch.device(self.device).type == "cuda" and not torch.cuda.is_available():
+        if torch.device(self.on).type == "cuda" and not torch.cuda.is_available():
             raise ValueError(f"device={self.device!r}: torch finds no GPU here; take cpu")
 
 
-ALWAYS = ("ocr", "originals", "retrain", "seed", "threads")
+ALWAYS = ("device", "ocr", "originals", "retrain", "seed", "threads")
 """Settings that every attack takes, though some have no use for them."""
 
 

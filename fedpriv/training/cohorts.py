@@ -154,7 +154,7 @@ def train_cohort(
     means = [torch.stack(each).mean().item() if each else 0.0 for each in last]
     return TrainedCohort(
         {
-            name.removeprefix("model."): stack.cpu()[back]
+            name.removeprefix("model."): stack[back]
             for name, stack in zip(trained, stacks, strict=True)
         },
         [means[place] for place in back],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,8 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from fedpriv.data.examples import Batch, Examples
+from fedpriv.runtime.torch_state import kernels
+from fedpriv.training.safe_masks import safe_masks
+
+PRECISIONS = ("float32", "tf32", "bf16", "fp16")
 
 FIRST_SCALE = 2.0**16
 """By how much a loss in fp16 is multiplied at first, as in torch's GradScaler."""
@@ -34,25 +39,33 @@ class Computing:
     """How clients, and pretraining, compute gradients.
 
     Args:
-        precision: the precision of the forward and the backward pass: "float32", or "bf16" or
-            "fp16" by torch's autocast. Parameters, optimisers, clipping, sums and noise stay in
-            float32, and so does evaluation. "fp16" needs a GPU; it scales the loss, and computes a
-            batch again at half the scale if its gradient overflows.
+        precision: the precision of the forward and the backward pass: "float32", "tf32", or "bf16"
+            or "fp16" by torch's autocast. Parameters, optimisers, clipping, sums and noise stay in
+            float32, and so does evaluation. "tf32" needs a GPU; products and convolutions round
+            their factors to 10 bits and add in float32. "fp16" needs one, too; it scales the loss,
+            and computes a batch again at half the scale if its gradient overflows.
         microbatch: the largest number of examples in one forward and backward pass. Larger batches
             are computed in parts whose gradients are added up, which gives the same optimiser step
             up to rounding and needs less memory; only dropout draws other masks. None takes each
             batch at once.
         checkpointing: whether the layers keep only their inputs and compute the rest again in the
             backward pass, which takes less memory and more time.
+        compile: whether torch compiles the layers of transformers, each kind once, for batches of
+            any size. It takes a minute at first, and pays on a GPU with large batches.
+        deterministic: whether a GPU takes kernels that give the same bits each time. Those of its
+            fastest kernels differ from run to run.
     """
 
-    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
     microbatch: int | None = None
     checkpointing: bool = False
+    compile: bool = False
+    deterministic: bool = True
 
     def __post_init__(self) -> None:
-        if self.precision not in ("float32", "bf16", "fp16"):
-            raise ValueError(f"precision={self.precision!r}: expected 'float32', 'bf16' or 'fp16'")
+        if self.precision not in PRECISIONS:
+            expected = "'float32', 'tf32', 'bf16' or 'fp16'"
+            raise ValueError(f"precision={self.precision!r}: expected {expected}")
         if self.microbatch is not None and self.microbatch < 1:
             raise ValueError(f"microbatch={self.microbatch}: expected 1 or more, or none")
 
@@ -61,9 +74,26 @@ class Computing:
         values = {f.name: (getattr(self, f.name), f.default) for f in dataclasses.fields(Computing)}
         return {name: value for name, (value, default) in values.items() if value != default}
 
+    @property
+    def casts(self) -> bool:
+        """Whether the forward pass has other types than the parameters'."""
+        return self.precision in ("bf16", "fp16")
+
+    @contextmanager
+    def on(self, device: torch.device | str) -> Iterator[None]:
+        """Sets what holds for trainings and evaluations on a device; on a CPU that is nothing.
+
+        Each forward pass of transformers would wait there, to see whether its mask masks anything.
+        """
+        if torch.device(device).type == "cpu":
+            yield
+            return
+        with safe_masks(), kernels(deterministic=self.deterministic, tf32=self.precision == "tf32"):
+            yield
+
     def autocast(self, batch: Batch) -> AbstractContextManager[Any]:
         """Returns the context in which a model computes its loss on the batch."""
-        if self.precision == "float32":
+        if not self.casts:
             return nullcontext()
         kind = next(iter(batch.values())).device.type
         dtype = torch.bfloat16 if self.precision == "bf16" else torch.float16
@@ -71,19 +101,26 @@ class Computing:
         return torch.autocast(kind, dtype=dtype, cache_enabled=False)
 
     def prepare(self, model: nn.Module) -> None:
-        """Turns activation checkpointing on in the model's layers of transformers, in place.
+        """Turns checkpointing or compilation on in the model's layers of transformers, in place.
 
         Raises:
-            ValueError: if it is set, and the model has no such layer.
+            ValueError: if one of them is set, and the model has no such layer.
         """
-        if not self.checkpointing:
+        if not (self.checkpointing or self.compile):
             return
         layers = [m for m in model.modules() if hasattr(m, "gradient_checkpointing")]
         if not layers:
+            wanted = "checkpointing" if self.checkpointing else "compile"
             raise ValueError(
-                f"training.checkpointing=true: {type(model).__name__} has no layer of transformers "
-                "that can compute its activations again; leave it out"
+                f"training.{wanted}=true: {type(model).__name__} has no layer of transformers that "
+                "can be compiled, or compute its activations again; leave it out"
             )
+        if self.compile:
+            for layer in layers:
+                if isinstance(layer, GradientCheckpointingLayer):
+                    # For any size at once: what was compiled may not depend on what came before.
+                    layer.compile(dynamic=True)
+            return
         for layer in layers:
             # What `gradient_checkpointing_enable` of transformers does, also for networks whose
             # layers have it though the network does not say so, such as LayoutLMv3's.
@@ -103,23 +140,33 @@ class Computing:
         """
         found, per_example = [], hasattr(client, "per_example")
         name = type(client).__name__
-        if self.precision == "fp16" and torch.device(device).type == "cpu":
-            found.append(
-                "training.precision='fp16': needs a GPU, and federation.device is 'cpu'; take "
-                "'bf16' or 'float32'"
-            )
+        if torch.device(device).type == "cpu":
+            if self.precision in ("tf32", "fp16"):
+                found.append(
+                    f"training.precision={self.precision!r}: needs a GPU, and federation.device is "
+                    "'cpu'; take 'bf16' or 'float32'"
+                )
+            if not self.deterministic:
+                found.append(
+                    "training.deterministic=false: federation.device is 'cpu', where each kernel "
+                    "gives the same bits; leave it out"
+                )
+        if self.compile and self.checkpointing:
+            found.append("training.compile=true: not with training.checkpointing; leave one out")
         if self.precision == "fp16" and per_example:
             found.append(
                 f"training.precision='fp16': {name} clips the gradient of each example, and small "
                 "values would be lost before that; take 'bf16', which has the range of float32"
             )
-        for setting in ("precision", "microbatch"):
+        for setting in ("precision", "microbatch", "compile"):
             if setting not in self.changed() or setting in getattr(client, "computes", ()):
                 continue
             advice = (
                 "it computes the gradient of each example already; client.per_example.chunk_size "
                 "sets how many of them at once"
                 if per_example and setting == "microbatch"
+                else "it clips the gradient of each example, which compiled layers do not make"
+                if per_example and setting == "compile"
                 else "it does not follow this setting (its class variable `computes` would name it)"
             )
             found.append(f"training.{setting}={getattr(self, setting)!r}: {name}: {advice}")
@@ -130,11 +177,10 @@ class Computing:
                     f"training.checkpointing=true: {way}='vmap' cannot compute activations again; "
                     "take 'auto' or 'loop'"
                 )
-            if not per_example and (self.microbatch is not None or self.precision == "fp16"):
+            if not per_example and self.alone:
                 found.append(
-                    f"{way}='vmap': takes whole batches, in float32 or bf16, and not with "
-                    f"training.microbatch={self.microbatch}, training.precision="
-                    f"{self.precision!r}; take 'auto' or 'loop'"
+                    f"{way}='vmap': takes whole batches, and not with training.{self.alone}; take "
+                    "'auto' or 'loop'"
                 )
         if self.microbatch is not None:
             found += [
@@ -145,6 +191,15 @@ class Computing:
                 if isinstance(module, _BatchNorm) and module.training
             ]
         return found
+
+    @property
+    def alone(self) -> str:
+        """The first setting with which several batches cannot be computed together; "" for none."""
+        if self.precision == "fp16":
+            return "precision='fp16'"
+        if self.microbatch is not None:
+            return f"microbatch={self.microbatch}"
+        return "checkpointing" if self.checkpointing else "compile" if self.compile else ""
 
     def trial(self, model: nn.Module, examples: Examples, device: str) -> list[str]:
         """Returns a problem if the losses of parts of a batch do not add up to that of the whole.
@@ -199,7 +254,7 @@ class Backward:
         Returns:
             The loss, a scalar without a gradient.
         """
-        if self.computing.precision == "float32" and self.computing.microbatch is None:
+        if not self.computing.casts and self.computing.microbatch is None:
             loss: Tensor = model.loss(batch)  # type: ignore[operator]
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.detach()

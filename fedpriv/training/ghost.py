@@ -25,6 +25,7 @@ is taken.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from fedpriv.training.computing import Computing
 
 MARGIN = 2.0**-20
 """What factors are smaller by: they, and gradients times them, are rounded to float32."""
@@ -85,7 +88,7 @@ class Ghost:
         model: whose parameters are trained.
         losses: returns the loss of each example of a batch, (B,).
         loss: returns the loss of a batch of one, which its gradient is to be of.
-        like: how far, relatively, the two may be apart.
+        computing: the precision in which they do so; None for float32.
 
     Raises:
         NoRule: if a trained parameter has no rule.
@@ -96,12 +99,12 @@ class Ghost:
         model: nn.Module,
         losses: Callable[[dict[str, Tensor]], Tensor],
         loss: Callable[[dict[str, Tensor]], Tensor],
-        like: float = LIKE,
+        computing: Computing | None = None,
     ) -> None:
         if missing := without_rule(model):
             raise NoRule(f"no rule for {', '.join(missing[:3])}")
         self._model, self._losses, self._loss = model, losses, loss
-        self._like, self._ours = like, is_ours(model)
+        self._computing, self._ours = computing or Computing(), is_ours(model)
         first: dict[int, str] = {}
         self._names: dict[tuple[int, str], str] = {}  # tied parameters have one name
         for prefix, module in model.named_modules():
@@ -135,7 +138,8 @@ class Ghost:
     def _clipped_sum(
         self, batch: dict[str, Tensor], clip_norm: float
     ) -> tuple[dict[str, Tensor], Tensor]:
-        tape = _Tape(self._names, len(next(iter(batch.values()))))
+        again = functools.partial(self._computing.autocast, batch)
+        tape = _Tape(self._names, len(next(iter(batch.values()))), again)
         with torch.enable_grad(), tape.watching(self._model):
             losses = self._losses(batch)
         if losses.shape != (tape.size,):
@@ -199,7 +203,8 @@ class Ghost:
             together = self._losses(batch)
             rows = ({name: t[b : b + 1] for name, t in batch.items()} for b in range(size))
             alone = torch.stack([self._loss(row).reshape(()) for row in rows])
-            near = torch.isclose(together, alone, self._like, 1e-6, equal_nan=True)
+            like = LIKE_IN_BF16 if self._computing.casts else LIKE
+            near = torch.isclose(together, alone, like, 1e-6, equal_nan=True)
             if not bool(near.all()):
                 raise NoRule("the loss of an example is another one beside others")
         finally:
@@ -213,10 +218,17 @@ class _Tape:
     Attributes:
         size: B.
         outputs: whose gradients are wanted; the examples come first in each, in blocks.
+
+    Args:
+        names: of parameters, by the id of a module and the name in it.
+        size: B.
+        autocast: gives the context in which the forward pass is made.
     """
 
-    def __init__(self, names: dict[tuple[int, str], str], size: int) -> None:
-        self.size, self._of = size, names
+    def __init__(
+        self, names: dict[tuple[int, str], str], size: int, autocast: Callable[[], Any]
+    ) -> None:
+        self.size, self._of, self._autocast = size, names, autocast
         self.outputs: list[Tensor] = []
         self._uses: list[tuple[str, int, Each]] = []
         self._versions: list[int] = []
@@ -386,7 +398,7 @@ class _Tape:
             try:
                 parts = zip(x.chunk(self.size), gradient.chunk(self.size), strict=True)
                 for part, of_part in parts:
-                    with torch.enable_grad():
+                    with torch.enable_grad(), self._autocast():
                         again = module.forward(part, *given[1:], **named)[0]
                     found += torch.autograd.grad(again, [table], of_part)
             finally:

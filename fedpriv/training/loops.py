@@ -53,6 +53,8 @@ class Optimizer:
         """Returns a new optimiser for the model's trainable parameters."""
         parameters = [p for p in model.parameters() if p.requires_grad]
         common: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
+        if parameters and all(p.is_cuda for p in parameters):
+            common["fused"] = True  # one kernel for all of them
         if self.name == "sgd":
             return torch.optim.SGD(parameters, momentum=self.momentum, **common)
         kind = torch.optim.Adam if self.name == "adam" else torch.optim.AdamW

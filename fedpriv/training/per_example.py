@@ -39,7 +39,7 @@ from fedpriv.data.examples import Batch, Examples
 from fedpriv.privacy.clipping import check_clip_norm, clip_factor, sum_of_squares
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training.computing import Computing
-from fedpriv.training.ghost import LIKE, LIKE_IN_BF16, Ghost, NoRule, is_ours, without_rule
+from fedpriv.training.ghost import Ghost, NoRule, is_ours, without_rule
 from fedpriv.training.safe_masks import safe_masks
 
 Way = Literal["vmap", "loop"]
@@ -159,12 +159,19 @@ class PerExample:
         return sums.result(way, reason)
 
     def problems(self, model: nn.Module) -> list[str]:
-        """Returns the reasons why examples of this model have no gradients of their own.
+        """Returns why examples of this model have no gradients of their own, or not by this method.
 
-        Puts the model into training mode, as clients do. The only such layer is BatchNorm. Other
-        layers that look at the whole batch do no harm, because each example is a batch by itself.
+        Puts the model into training mode, as clients do. The only layer that mixes examples is
+        BatchNorm. Other layers that look at the whole batch do no harm, because each example is a
+        batch by itself.
         """
-        return _mixing(model.train())
+        if self.method != "ghost":
+            return _mixing(model.train())
+        missing = without_rule(model.train())
+        why = f"no rule for {', '.join(missing[:3])}" if missing else ""
+        why = why if hasattr(model, "losses") else "the model has no method `losses`"
+        named = [f"per_example.method='ghost': {why}; take 'auto', 'vmap' or 'loop'"] if why else []
+        return _mixing(model) + named
 
     def choice(
         self,
@@ -208,7 +215,7 @@ def vmap_or_loop(
     if any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
         return "loop", "automatic: activations are computed again, which vmap cannot do"
     kind = torch.device(device).type
-    if kind == "cpu" and computing and computing.precision != "float32":
+    if kind == "cpu" and computing and computing.casts:
         # torch's attention has no gradient by vmap there.
         return "loop", f"automatic: {computing.precision} on a CPU"
     if kind != "cpu":
@@ -378,9 +385,7 @@ class _Sums:
     def ghost(self, examples: Examples, chunk: int) -> None:
         if not hasattr(self._loss.model, "losses"):
             raise NoRule("the model has no `losses`, one for each example")
-        exact = self._loss.computing.precision == "float32"
-        like = LIKE if exact else LIKE_IN_BF16
-        ghost = Ghost(self._loss.model, self._loss.losses, self._loss, like)
+        ghost = Ghost(self._loss.model, self._loss.losses, self._loss, self._loss.computing)
         for batch in examples.batches(chunk, device=self.device):
             found, norms = ghost.clipped_sum(batch, self._clip_norm)
             pieces = torch.split(self._total, self._sizes)

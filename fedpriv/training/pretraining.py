@@ -164,7 +164,7 @@ class Pretraining:
         with contextlib.suppress(OSError, SafetensorError, ValueError, TypeError, KeyError):
             _metadata(path)  # fails if the file is not there, or damaged
             return path
-        with reproducible_torch(threads, device):
+        with reproducible_torch(threads, device), computing.on(device):
             loss = self._train(model, public, torch.device(device), computing)
         state = {n: t.detach().cpu().contiguous().clone() for n, t in model.state_dict().items()}
         # One entry, because safetensors writes several in an order that changes by the run.

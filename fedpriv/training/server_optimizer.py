@@ -41,8 +41,11 @@ class ServerOptimizer:
         theta.grad = gradient
         stepping = self.optimizer.build(holder)
         if self._state:
+            fused = bool(stepping.defaults.get("fused"))  # which counts its steps on the device
             stepping.state[theta] = {
-                name: value.to(start.device) if value is not None and value.dim() else value
+                name: value.to(start.device)
+                if value is not None and (fused or value.dim())
+                else value
                 for name, value in self._state.items()
             }
         stepping.step()

@@ -117,6 +117,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 }
 
 SOUGHT = ("gi_dqa", "gi_dqa_tuned", "dlg", "idlg", "tag", "april", "inverting_gradients")
+LIKE_GI_DQA = [f"pages of layoutlmv3: {name}" for name in (*SOUGHT[1:], "random", "template_only")]
 FEW = ("attack.method.evaluations=3", "ocr=null")
 ATTACKS: dict[str, tuple[str, ...]] = {
     **{f"pages of layoutlmv3: {name}": (f"attack={name}", *FEW) for name in SOUGHT},
@@ -212,9 +213,9 @@ def numbers(values: object, name: str = "") -> dict[str, float]:
     return {name: values} if isinstance(values, int | float) and math.isfinite(values) else {}
 
 
-def attack(name: str, run_dir: Path) -> dict[str, float]:
-    """Runs one of ATTACKS on a run folder and returns the numbers that it found."""
-    command("attack", str(run_dir), *ATTACKS[name])
+def attack(name: str, run_dir: Path, *more: str) -> dict[str, float]:
+    """Runs one of ATTACKS on a run folder, with more settings; returns the numbers it found."""
+    command("attack", str(run_dir), *ATTACKS[name], *more)
     return findings(run_dir, ATTACKS[name][0].partition("=")[2])
 
 

@@ -31,10 +31,16 @@ copy them twice, 64 KiB at a time.
 """
 
 
-def _work(pipe: Connection, clients: int, rest: float, factory: Callable[[], ClientApp]) -> None:
+def _work(
+    pipe: Connection, clients: int, rest: float, gpu: str, factory: Callable[[], ClientApp]
+) -> None:
     """Builds the app, then serves chunks until the driver closes the pipe."""
     time.sleep(rest)
     keep_large_blocks()
+    if gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = (
+            gpu  # read when CUDA is first used, which it was not yet
+        )
     try:
         app = factory()
     except Exception:
@@ -107,6 +113,8 @@ class ProcessGrid(WorkerGrid):
         chunk_size: as in `ClientGrid`.
         workers: how many processes.
         client_timeout: seconds that one client may take; None for ever.
+        gpus: by their names in CUDA_VISIBLE_DEVICES; each worker has one of them, in turn. Without
+            any, all workers use the device that the factory names.
     """
 
     def __init__(
@@ -117,20 +125,22 @@ class ProcessGrid(WorkerGrid):
         *,
         workers: int = 2,
         client_timeout: float | None = None,
+        gpus: Sequence[str] = (),
     ) -> None:
         super().__init__(clients, chunk_size, client_timeout)
-        self._factory = Shared(factory)
+        self._factory, self._gpus = Shared(factory), gpus
         fork_server().prepare(self._factory)
-        self._workers = [self._new_worker() for _ in range(workers)]
+        self._workers = [self._new_worker(place) for place in range(workers)]
 
     def close(self) -> None:
         """Ends the workers."""
         super().close()
         self._factory.close()
 
-    def _new_worker(self, rest: float = 0.0) -> Worker:
-        server = fork_server()
-        return ProcessWorker(server.start(_work, self.clients, rest, shared=[self._factory]))
+    def _new_worker(self, place: int, rest: float = 0.0) -> Worker:
+        gpu = self._gpus[place % len(self._gpus)] if self._gpus else ""
+        task = _work, self.clients, rest, gpu
+        return ProcessWorker(fork_server().start(*task, shared=[self._factory]))
 
     def _first(self, workers: Sequence[Any], timeout: float | None) -> list[Any]:
         return wait(workers, timeout)

@@ -109,7 +109,7 @@ class RayGrid(WorkerGrid):
         self._resources = {"num_cpus": 1.0, **(client_resources or {})}
         self._owns_ray = start_ray(workers, self._resources, address)
         self._factory = [ray.put(factory)]
-        self._workers = [self._new_worker() for _ in range(workers)]
+        self._workers = [self._new_worker(place) for place in range(workers)]
 
     def close(self) -> None:
         """Ends the workers, and Ray if this grid started it."""
@@ -117,7 +117,7 @@ class RayGrid(WorkerGrid):
         if self._owns_ray:
             stop_ray()
 
-    def _new_worker(self, rest: float = 0.0) -> Worker:
+    def _new_worker(self, place: int, rest: float = 0.0) -> Worker:
         actor = ray.remote(Actor).options(**self._resources, max_restarts=0)
         return RayWorker(actor.remote(sys.path, self._factory, self.clients, rest))
 

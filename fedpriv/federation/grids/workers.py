@@ -182,8 +182,8 @@ class WorkerGrid(ClientGrid):
         self._deaths = Deaths()
 
     @abstractmethod
-    def _new_worker(self, rest: float = 0.0) -> Worker:
-        """Starts a worker that rests for so many seconds first."""
+    def _new_worker(self, place: int, rest: float = 0.0) -> Worker:
+        """Starts the worker of a place; it rests for so many seconds first."""
 
     @abstractmethod
     def _first(self, workers: list[Worker], timeout: float | None) -> list[Worker]:
@@ -229,9 +229,9 @@ class WorkerGrid(ClientGrid):
     def _replace(self, worker: Worker, rest: float = 0.0) -> Worker:
         """Ends a worker; returns the one that takes its place."""
         worker.end()
-        fresh = self._new_worker(rest)
-        self._workers[self._workers.index(worker)] = fresh
-        return fresh
+        place = self._workers.index(worker)
+        self._workers[place] = self._new_worker(place, rest)
+        return self._workers[place]
 
     def _deliver(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         yield from _Round(self, messages, timeout).run()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
+from fedpriv.models.base import sums_over
 from fedpriv.models.heads.pointer import PointerModel, found_scores
 from fedpriv.models.readers.reader import IGNORED
 from fedpriv.models.tagging import EVALUATION_BATCH, mean_losses, tags_of
@@ -68,21 +69,26 @@ class SpadeLinker(PointerModel):
         `loss` is the mean over windows with entities, `accuracy` the share of entities that point
         at the right place. `precision`, `recall` and `f1` count all links of the documents.
         """
-        total, windows, entities, well = 0.0, 0, 0, 0
-        right, found, true = 0, 0, 0
-        for batch in examples.batches(EVALUATION_BATCH, device=self.device):
+
+        def scored(batch: Batch) -> dict[str, Tensor]:
             scores, source, pointing = self(batch), self.pointed(batch), self.pointing(batch)
             none, best = source.shape[1], scores.argmax(-1)
             agreed, linked = pointing & (best == source), pointing & (best != none)
-            total += mean_losses(scores, source).sum().item()
-            windows += int(pointing.any(1).sum())
-            entities, well = entities + int(pointing.sum()), well + int(agreed.sum())
-            right, found = right + int((agreed & linked).sum()), found + int(linked.sum())
-            true += int(batch[LINKS].sum())
+            return {
+                "loss": mean_losses(scores, source).sum(),
+                "windows": pointing.any(1).sum(),
+                "entities": pointing.sum(),
+                "well": agreed.sum(),
+                "right": (agreed & linked).sum(),
+                "found": linked.sum(),
+                "true": batch[LINKS].sum(),
+            }
+
+        sums = sums_over(map(scored, examples.batches(EVALUATION_BATCH, device=self.device)))
         return {
-            "loss": total / max(windows, 1),
-            "accuracy": well / max(entities, 1),
-            **found_scores(right, found, true),
+            "loss": sums["loss"] / max(sums["windows"], 1),
+            "accuracy": sums["well"] / max(sums["entities"], 1),
+            **found_scores(*(int(sums[name]) for name in ("right", "found", "true"))),
         }
 
 

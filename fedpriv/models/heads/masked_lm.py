@@ -20,6 +20,7 @@ from transformers.models.bert.modeling_bert import BertPredictionHeadTransform
 
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Batch, Examples
+from fedpriv.models.base import sums_over
 from fedpriv.models.encoders.encoder import Encoder
 from fedpriv.models.encoders.encoder_model import EncoderModel
 from fedpriv.models.readers.reader import Reader
@@ -133,14 +134,19 @@ class MaskedWords(EncoderModel):
 
     def evaluate(self, examples: Examples) -> dict[str, float]:
         """Returns `loss` per chosen token, and `accuracy`, the share predicted right."""
-        loss, right, count = 0.0, 0, 0
-        for batch in examples.batches(EVALUATION_BATCH, device=self.device):
+
+        def scored(batch: Batch) -> dict[str, Tensor]:
             hidden = self._fixed(batch)
             scores, true = self._guesses(batch, hidden)
-            loss += _cross_entropy(scores, true, hidden.chosen).sum().item()
-            right += int(((scores.argmax(-1) == true) & hidden.chosen).sum())
-            count += int(hidden.chosen.sum())
-        return {"loss": loss / max(count, 1), "accuracy": right / max(count, 1)}
+            return {
+                "loss": _cross_entropy(scores, true, hidden.chosen).sum(),
+                "right": ((scores.argmax(-1) == true) & hidden.chosen).sum(),
+                "count": hidden.chosen.sum(),
+            }
+
+        sums = sums_over(map(scored, examples.batches(EVALUATION_BATCH, device=self.device)))
+        count = max(sums["count"], 1)
+        return {"loss": sums["loss"] / count, "accuracy": sums["right"] / count}
 
     def head(self) -> list[nn.Module]:
         """Returns the modules after the last layer, without the embeddings."""

@@ -24,6 +24,7 @@ from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.federation.secagg.masking import Masking
+from fedpriv.models.encoders.backbones import layoutlm
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.runtime.torch_state import isolated_randomness
@@ -32,8 +33,8 @@ from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.strategies.provider_bandmf import ProviderBandMF
 from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.training.computing import Computing
 from fedpriv.training.per_example import PerExample
-from fedpriv.training.safe_masks import safe_masks
 
 pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
 
@@ -253,8 +254,7 @@ def test_whoever_moves_more_is_named():
     assert re.match(rf"{line}: 2 waits in a round", waited)
 
 
-def test_layoutlmv3_waits_for_one_mask_and_has_the_bits_of_the_cpu():
-    """transformers looks whether a mask hides anything; nothing is waited for in `safe_masks`."""
+def test_layoutlmv3_waits_for_no_mask_and_has_the_bits_of_the_cpu():
     documents = Invoices(providers=2, documents_per_provider=1).load()
     model = layoutlmv3(labels=documents.labels, layers=1)
     examples = model.encode(documents.documents)
@@ -267,11 +267,21 @@ def test_layoutlmv3_waits_for_one_mask_and_has_the_bits_of_the_cpu():
 
     expected = gradients("cpu")
     assert len(expected) > 20
-    with FakeDevice() as gpu:
+    with FakeDevice() as gpu, Computing().on(DEVICE):
         found = gradients(DEVICE)
-        assert gpu.to_host == 0, gpu.table()
-        assert gpu.waits <= 1, gpu.table()
+        assert (gpu.to_host, gpu.waits) == (0, 0), gpu.table()
         assert all(torch.equal(a.cpu(), b) for a, b in zip(found, expected, strict=True))
-    with FakeDevice() as gpu, safe_masks():
-        gradients(DEVICE)
-        assert gpu.waits == 0, gpu.table()
+
+
+def test_an_evaluation_waits_for_the_device_at_its_end_only():
+    documents = Invoices(providers=12, documents_per_provider=6).load()
+    model = layoutlm(labels=documents.labels, layers=1, hidden_size=32)
+    examples = model.encode(documents.documents)
+    assert len(examples) > 64  # batches of 64
+    with torch.no_grad():
+        expected = model.eval().evaluate(examples)
+        with FakeDevice() as gpu, Computing().on(DEVICE):
+            found = model.to(DEVICE).evaluate(examples)
+            assert found == pytest.approx(expected, rel=1e-6)  # masks are built that mask nothing
+            assert gpu.waits == 0, gpu.table()
+            assert sum(gpu.times[at] for at in gpu.times if at[0] == "to host") <= 3, gpu.table()

@@ -1,7 +1,9 @@
 """Lower precision, batches in parts and activation checkpointing, against whole float32 batches."""
 
+import copy
 import dataclasses
 import functools
+import shutil
 
 import numpy as np
 import pytest
@@ -18,12 +20,16 @@ from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.config import experiment
 from fedpriv.data.examples import Examples
 from fedpriv.data.generated.invoices import Invoices
+from fedpriv.data.partition import ByProvider
+from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Unworkable
 from fedpriv.models.encoders.backbones import bros, layoutlm
 from fedpriv.models.layoutlmv3 import layoutlmv3
+from fedpriv.models.roberta import roberta
 from fedpriv.models.vt5 import vt5
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.privacy.message_key import message_key
+from fedpriv.runtime.torch_state import reproducible_torch
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg_dp import FedAvgDP
 from fedpriv.strategies.fedsgd import FedSGD
@@ -332,6 +338,23 @@ REFUSED = {
         "training.precision='fp16': needs a GPU, and federation.device is 'cpu'; take 'bf16' or "
         "'float32'",
     ),
+    "TF32 on a CPU": (
+        {"computing": Computing("tf32")},
+        "training.precision='tf32': needs a GPU, and federation.device is 'cpu'",
+    ),
+    "other bits on a CPU": (
+        {"computing": Computing(deterministic=False)},
+        "training.deterministic=false: federation.device is 'cpu', where each kernel gives the "
+        "same bits; leave it out",
+    ),
+    "compiled layers that are computed twice": (
+        {"computing": Computing(compile=True, checkpointing=True)},
+        "training.compile=true: not with training.checkpointing; leave one out",
+    ),
+    "nothing to compile": (
+        {"computing": Computing(compile=True)},
+        "training.compile=true: Net has no layer of transformers",
+    ),
     "a half that does not follow": (
         {"computing": Computing(microbatch=2), "client": None},
         "training.microbatch=2: Faulty: it does not follow this setting (its class variable "
@@ -365,6 +388,11 @@ def test_halves_that_clip_examples_name_what_they_have_instead():
         "training.microbatch=4: ExampleGradients: it computes the gradient of each example "
         "already; client.per_example.chunk_size sets how many of them at once"
     )
+    (problem,) = Computing(compile=True).problems(half, model, "cuda")
+    assert problem == (
+        "training.compile=True: ExampleGradients: it clips the gradient of each example, which "
+        "compiled layers do not make"
+    )
     (problem,) = Computing("fp16").problems(half, model, "cuda")
     assert "take 'bf16', which has the range of float32" in problem
     vmap = ExampleGradients(PerExample(method="vmap"))
@@ -372,10 +400,89 @@ def test_halves_that_clip_examples_name_what_they_have_instead():
     assert "client.per_example.method='vmap' cannot compute activations again" in problem
 
 
+def test_providers_are_computed_one_by_one_where_several_batches_cannot_be_one():
+    half = ProviderUpdates(steps=1)
+    for computing in (Computing("fp16"), Computing(microbatch=2), Computing(compile=True)):
+        way, why = half.choice(Net(), "cuda", computing)
+        assert (way, why) == ("loop", f"automatic: training.{computing.alone}")
+        by_vmap = dataclasses.replace(half, method="vmap")
+        (problem,) = computing.problems(by_vmap, Net(), "cuda")
+        assert f"not with training.{computing.alone}; take 'auto' or 'loop'" in problem
+    assert half.choice(Net(), "cuda", Computing("tf32"))[0] == "vmap"
+
+
+def kernels_now():
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+        torch.get_float32_matmul_precision(),
+        torch.backends.cudnn.allow_tf32,
+    )
+
+
+def test_a_gpu_takes_the_kernels_that_are_asked_for_and_a_cpu_is_left_alone():
+    before = kernels_now()
+    with reproducible_torch(1, "cuda"):
+        exact = kernels_now()
+        assert exact == (True, False, "highest", False)
+        for computing, expected in (
+            (Computing(), exact),
+            (Computing("bf16"), exact),
+            (Computing("tf32"), (True, False, "high", True)),
+            (Computing(deterministic=False), (False, False, "highest", False)),
+        ):
+            with computing.on("cuda:1"):
+                assert kernels_now() == expected
+            assert kernels_now() == exact
+    with reproducible_torch(1, "cpu"), Computing().on("cpu"):
+        assert kernels_now() == before
+    assert kernels_now() == before
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Yields what torch was asked to compile, and compiles nothing."""
+    asked = []
+
+    def compile(call, **settings):
+        asked.append((type(call.__self__).__name__, settings))
+        return call
+
+    monkeypatch.setattr(torch, "compile", compile)
+    return asked
+
+
+def test_each_layer_of_transformers_is_compiled_for_batches_of_any_size(compiled, documents):
+    model = layoutlmv3(labels=documents.labels, layers=2)
+    Computing(compile=True).prepare(model)
+    assert compiled == [("LayoutLMv3Layer", {"dynamic": True})] * 2
+    copied = copy.deepcopy(model)
+    assert all(module._compiled_call_impl is None for module in copied.modules())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch compiles with g++")
+def test_compiled_layers_learn_what_others_do(tmp_path):
+    def run(computing, workers=0):
+        made = federation(
+            model=functools.partial(roberta, layers=1),
+            data=DocumentData(Invoices(providers=4, documents_per_provider=2), ByProvider(2)),
+            client=LocalTraining(batch_size=3, optimizer=Optimizer("sgd", lr=0.01)),
+            runs=tmp_path,
+            computing=computing,
+            workers=workers,
+        )
+        return np.frombuffer(weights(made.run(2)), np.float32)
+
+    plain, compiled = run(Computing()), run(Computing(compile=True))
+    off = np.linalg.norm(compiled - plain) / np.linalg.norm(plain)
+    assert 0 < off < 1e-5  # Inductor's kernels round otherwise
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"precision": "half"}, "precision='half': expected 'float32', 'bf16' or 'fp16'"),
+        ({"precision": "half"}, "precision='half': expected 'float32', 'tf32', 'bf16' or 'fp16'"),
         ({"microbatch": 0}, "microbatch=0: expected 1 or more, or none"),
     ],
 )
@@ -413,4 +520,6 @@ def test_an_experiment_hands_its_settings_to_every_half(tmp_path):
         "precision": "float32",
         "microbatch": None,
         "checkpointing": False,
+        "compile": False,
+        "deterministic": True,
     }

@@ -41,7 +41,7 @@ class Node(WorkerGrid):
         self._workers = [Scripted(app, deadly) for _ in range(4)]
         self.worker_pids()
 
-    def _new_worker(self, rest=0.0):
+    def _new_worker(self, place, rest=0.0):
         return Scripted(self.app, self.deadly, comes=False)
 
     def _first(self, workers, timeout):
