@@ -6,8 +6,9 @@ Whoever moves less lowers a bound; a function without one moves a few numbers at
 nothing. A round has two clients with three providers each, and ends with a checkpoint.
 """
 
+import functools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
 from fedpriv.data.generated.invoices import Invoices
+from fedpriv.data.partition import ByProvider, HoldOut
+from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.models.encoders.backbones import layoutlm
 from fedpriv.models.layoutlmv3 import layoutlmv3
@@ -252,6 +255,25 @@ def test_whoever_moves_more_is_named():
     line = r"test_transfers\.py:\d+ Careless\.train"
     assert re.match(rf"{line}: {2 * 4 * 4 * 2000} bytes to host in a round", copied)
     assert re.match(rf"{line}: 2 waits in a round", waited)
+
+
+def test_for_a_model_of_ours_feam_dp_waits_twice_a_client_and_once_a_round():
+    """For its norms, and whether its update is finite; then for the digest of the model."""
+    waits = []
+    for rounds in (1, 2):
+        with FakeDevice() as gpu:
+            federation(
+                feam_dp(),
+                ExampleGradients(),
+                DocumentData(Invoices(4, 2), ByProvider(CLIENTS), HoldOut("document", 0.0)),
+                model=functools.partial(layoutlmv3, layers=1, dropout=0.1),
+                device=str(DEVICE),
+                cohort_batch=1,
+                checkpoint_every=1000,
+            ).run(rounds)
+        waits.append(Counter({at: n for at, n in gpu.times.items() if at[0] != "from host"}))
+    kinds = Counter(at[1].function for at in (waits[1] - waits[0]).elements())
+    assert kinds == {"_Sums.ghost": CLIENTS, "_check": CLIENTS, "fingerprint": 1}
 
 
 def test_layoutlmv3_waits_for_no_mask_and_has_the_bits_of_the_cpu():
