@@ -48,7 +48,8 @@ from fedpriv.models.vt5 import vt5
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
 from fedpriv.privacy.sampling import FixedSize
 from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.torch_state import kernels, seeded_model
+from fedpriv.runtime.safe_masks import safe_masks
+from fedpriv.runtime.torch_state import kernels, reproducible_torch, seeded_model
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
@@ -56,7 +57,6 @@ from fedpriv.training.adapters import LoRA
 from fedpriv.training.computing import Computing
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.per_example import PerExample, VmapError
-from fedpriv.training.safe_masks import safe_masks
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"LayoutLMv3": layoutlmv3, "VT5": vt5, "Donut": donut}
 Precision = Literal["float32", "tf32", "bf16"]
@@ -413,7 +413,7 @@ def clipped(name: str, precision: str, way: Literal["ghost", "vmap"], options: O
             this.loss(model, batch).backward()  # type: ignore[no-untyped-call]
 
     found: Values = {}
-    with how.on(options.device):
+    with reproducible_torch(1, options.device):
         for which, side in (("", ours), ("unclipped, ", bare)):
             peak = Peak(options.device)
             found[f"{which}examples/s"] = len(examples) / seconds_of(side, options.device)

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedpriv.attacks.local_steps import LocalSteps
 from fedpriv.data.examples import Batch
-from fedpriv.training.safe_masks import safe_masks
+from fedpriv.runtime.safe_masks import safe_masks
 
 Measure = Callable[[Mapping[str, Tensor]], tuple[Tensor, Mapping[str, Tensor]]]
 """Takes gradients by name; returns a scalar and its derivatives by each of them."""

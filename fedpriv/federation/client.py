@@ -356,7 +356,9 @@ class ClientWorker:
         # Around everything: a thread pool that was woken for a single copy spins long afterwards.
         spec = self.spec.at(context)
         own = {"memory": memory, "key": spec.noise, "secret": spec.masks}
-        with reproducible_torch(spec.threads, spec.device), spec.computing.on(spec.device):
+        how = spec.computing
+        kernels = {"deterministic": how.deterministic, "tf32": how.precision == "tf32"}
+        with reproducible_torch(spec.threads, spec.device, **kernels):
             computed, notes = self._train((client, message), instruction, parameters, own)
             # A half of one's own may return arrays. Masks are the host's.
             update = {

@@ -886,7 +886,7 @@ class _Run:
         return scores
 
     def _scores(self, examples: Examples) -> dict[str, float]:
-        with torch.no_grad(), Computing().on(self.device):
+        with torch.no_grad():
             scores: dict[str, float] = self.model.evaluate(examples)  # type: ignore[operator]
         return dict(scores)
 

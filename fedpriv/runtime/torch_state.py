@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedpriv.runtime.safe_masks import safe_masks
 from fedpriv.runtime.seeds import torch_seed
 
 
@@ -47,25 +48,33 @@ def isolated_randomness(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def reproducible_torch(threads: int, device: str) -> Iterator[None]:
+def reproducible_torch(
+    threads: int, device: str, *, deterministic: bool = True, tf32: bool = False
+) -> Iterator[None]:
     """Makes torch give the same bits for the same seed while the block lasts.
 
     On a CPU the bits depend on the number of threads only. On a GPU torch must avoid kernels that
-    add in any order, and it warns where there is no other kernel. Products and convolutions of
-    float32 are float32's there, where torch by itself takes TF32 for convolutions.
+    add in any order, and it warns where there is no other kernel; and the masks of transformers are
+    all built, since it would wait for the device to see whether one masks anything.
+
+    Args:
+        threads: of torch.
+        device: where it computes.
+        deterministic: whether a GPU avoids those kernels.
+        tf32: as in `kernels`; torch by itself takes TF32 for convolutions.
     """
     threads_before, dtype = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(threads)
     try:
         # The gradient's mode is restored, whatever happens inside.
         with torch.set_grad_enabled(torch.is_grad_enabled()):
-            if torch.device(device).type == "cuda":
+            if torch.device(device).type == "cpu":
+                yield
+            else:
                 # cuBLAS reads it when it is first used, and refuses deterministic products without.
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-                with kernels(deterministic=True, tf32=False):
+                with kernels(deterministic=deterministic, tf32=tf32), safe_masks():
                     yield
-            else:
-                yield
     finally:
         torch.set_num_threads(threads_before)
         torch.set_default_dtype(dtype)

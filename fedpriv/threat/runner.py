@@ -40,7 +40,6 @@ from fedpriv.threat.retrain import Laboratory
 from fedpriv.threat.scoring.registry import SCORERS, Scoring, by_kind, claims_of
 from fedpriv.threat.settings import AttackSettings, unused
 from fedpriv.threat.truth import TruthStore
-from fedpriv.training.computing import Computing
 
 A = TypeVar("A")
 
@@ -210,7 +209,7 @@ def _result(
     kind = next((claim.__name__ for claim in threat_model.claims), "none")
     names = {k.__name__: False for k, _ in threat_model.wants.values()}
     try:
-        with reproducible_torch(settings.threads, settings.on), Computing().on(settings.on):
+        with reproducible_torch(settings.threads, settings.on):
             granted = grant(threat_model, run)
             names |= {k.__name__: True for k in granted.surfaces}
             context = AttackContext(rng, log, private_folder("attacks"), Remarks(), granted.refused)

@@ -35,10 +35,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from fedpriv.data.examples import Batch, Examples
+from fedpriv.runtime.safe_masks import safe_masks
 from fedpriv.training.computing import Computing
 from fedpriv.training.loops import Optimizer
 from fedpriv.training.per_example import _Loss, failure_of_vmap
-from fedpriv.training.safe_masks import safe_masks
 
 LARGEST_COHORT = 16
 """The most clients of an automatic cohort: activations take memory too."""

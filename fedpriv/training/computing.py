@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,11 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from fedpriv.data.examples import Batch, Examples
-from fedpriv.runtime.torch_state import kernels
-from fedpriv.training.safe_masks import safe_masks
 
 PRECISIONS = ("float32", "tf32", "bf16", "fp16")
 
@@ -79,18 +76,6 @@ class Computing:
         """Whether the forward pass has other types than the parameters'."""
         return self.precision in ("bf16", "fp16")
 
-    @contextmanager
-    def on(self, device: torch.device | str) -> Iterator[None]:
-        """Sets what holds for trainings and evaluations on a device; on a CPU that is nothing.
-
-        Each forward pass of transformers would wait there, to see whether its mask masks anything.
-        """
-        if torch.device(device).type == "cpu":
-            yield
-            return
-        with safe_masks(), kernels(deterministic=self.deterministic, tf32=self.precision == "tf32"):
-            yield
-
     def autocast(self, batch: Batch) -> AbstractContextManager[Any]:
         """Returns the context in which a model computes its loss on the batch."""
         if not self.casts:
@@ -116,6 +101,8 @@ class Computing:
                 "can be compiled, or compute its activations again; leave it out"
             )
         if self.compile:
+            from transformers.modeling_layers import GradientCheckpointingLayer  # slow to import
+
             for layer in layers:
                 if isinstance(layer, GradientCheckpointingLayer):
                     # For any size at once: what was compiled may not depend on what came before.

@@ -37,10 +37,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedpriv.data.examples import Batch, Examples
 from fedpriv.privacy.clipping import check_clip_norm, clip_factor, sum_of_squares
+from fedpriv.runtime.safe_masks import safe_masks
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training.computing import Computing
 from fedpriv.training.ghost import Ghost, NoRule, is_ours, without_rule
-from fedpriv.training.safe_masks import safe_masks
 
 Way = Literal["vmap", "loop"]
 Method = Literal["ghost", "vmap", "loop"]

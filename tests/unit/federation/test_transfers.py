@@ -30,13 +30,12 @@ from fedpriv.federation.secagg.masking import Masking
 from fedpriv.models.encoders.backbones import layoutlm
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.privacy.mechanism import example_gaussian, provider_gaussian
-from fedpriv.runtime.torch_state import isolated_randomness
+from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.strategies.provider_bandmf import ProviderBandMF
 from fedpriv.threat.keep.transcript import KeepTranscript
-from fedpriv.training.computing import Computing
 from fedpriv.training.per_example import PerExample
 
 pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
@@ -289,7 +288,7 @@ def test_layoutlmv3_waits_for_no_mask_and_has_the_bits_of_the_cpu():
 
     expected = gradients("cpu")
     assert len(expected) > 20
-    with FakeDevice() as gpu, Computing().on(DEVICE):
+    with FakeDevice() as gpu, reproducible_torch(1, str(DEVICE)):
         found = gradients(DEVICE)
         assert (gpu.to_host, gpu.waits) == (0, 0), gpu.table()
         assert all(torch.equal(a.cpu(), b) for a, b in zip(found, expected, strict=True))
@@ -302,7 +301,7 @@ def test_an_evaluation_waits_for_the_device_at_its_end_only():
     assert len(examples) > 64  # batches of 64
     with torch.no_grad():
         expected = model.eval().evaluate(examples)
-        with FakeDevice() as gpu, Computing().on(DEVICE):
+        with FakeDevice() as gpu, reproducible_torch(1, str(DEVICE)):
             found = model.to(DEVICE).evaluate(examples)
             assert found == pytest.approx(expected, rel=1e-6)  # masks are built that mask nothing
             assert gpu.waits == 0, gpu.table()

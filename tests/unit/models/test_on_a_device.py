@@ -15,9 +15,8 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.pix2struct import pix2struct
 from fedpriv.models.roberta import roberta
 from fedpriv.models.vt5 import vt5
-from fedpriv.runtime.torch_state import isolated_randomness
+from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch
 from fedpriv.training.adapters import LoRA
-from fedpriv.training.computing import Computing
 
 
 def adapted(labels):
@@ -47,7 +46,7 @@ LINKED = [dataclasses.replace(page, links=((0, 1),) * (len(page.entities) > 1)) 
 def learnt_and_told(model, device):
     """Returns the gradient, the scores and the answers of a model on a device."""
     examples = model.train().encode(LINKED)
-    with isolated_randomness(0), Computing().on(device):
+    with isolated_randomness(0), reproducible_torch(1, device):
         model.loss(examples.batch(np.arange(len(examples)), device)).backward()
         with torch.no_grad():
             scores = model.eval().evaluate(examples)

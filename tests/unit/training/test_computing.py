@@ -4,10 +4,12 @@ import copy
 import dataclasses
 import functools
 import shutil
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from fake_device import DEVICE, FakeDevice
 from torch import nn
 from toy import Net, federation, norm_net, weights
 from toy_private import Double, Small, answers, instruction, numbers, rows_of
@@ -422,21 +424,37 @@ def kernels_now():
 
 def test_a_gpu_takes_the_kernels_that_are_asked_for_and_a_cpu_is_left_alone():
     before = kernels_now()
-    with reproducible_torch(1, "cuda"):
-        exact = kernels_now()
-        assert exact == (True, False, "highest", False)
-        for computing, expected in (
-            (Computing(), exact),
-            (Computing("bf16"), exact),
-            (Computing("tf32"), (True, False, "high", True)),
-            (Computing(deterministic=False), (False, False, "highest", False)),
-        ):
-            with computing.on("cuda:1"):
+    for asked, expected in (
+        ({}, (True, False, "highest", False)),
+        ({"tf32": True}, (True, False, "high", True)),
+        ({"deterministic": False}, (False, False, "highest", False)),
+    ):
+        with reproducible_torch(1, "cuda:1", **asked):
+            assert kernels_now() == expected
+            with reproducible_torch(1, "cpu"):
                 assert kernels_now() == expected
-            assert kernels_now() == exact
-    with reproducible_torch(1, "cpu"), Computing().on("cpu"):
         assert kernels_now() == before
-    assert kernels_now() == before
+
+
+@dataclasses.dataclass(frozen=True)
+class Looking(LocalTraining):
+    """Notes the kernels that a client trains with."""
+
+    seen: ClassVar[list] = []
+
+    def train(self, context):
+        self.seen.append(kernels_now())
+        return super().train(context)
+
+
+def test_clients_train_with_the_kernels_of_the_settings(tmp_path):
+    Looking.seen.clear()
+    for computing in (Computing(), Computing("tf32", deterministic=False)):
+        with FakeDevice():
+            where = {"device": str(DEVICE), "cohort_batch": 1, "runs": tmp_path}
+            federation(client=Looking(), computing=computing, **where).run(1)
+    exact, fast = (True, False, "highest", False), (False, False, "high", True)
+    assert set(Looking.seen) == {exact, fast}
 
 
 @pytest.fixture

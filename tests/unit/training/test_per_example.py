@@ -12,6 +12,7 @@ from transformers import RobertaConfig, RobertaForTokenClassification, masking_u
 from fedpriv.data.examples import Examples
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.readers.reader import IGNORED
+from fedpriv.runtime.safe_masks import safe_masks
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.training import per_example
 from fedpriv.training.per_example import (
@@ -22,7 +23,6 @@ from fedpriv.training.per_example import (
     each_gradient,
     unused_parameters,
 )
-from fedpriv.training.safe_masks import safe_masks
 
 # torch says so, once a process, where vmap takes an operation example by example.
 pytestmark = pytest.mark.filterwarnings("error:There is a performance drop")
