@@ -37,7 +37,7 @@ def attacked(folder, capsys, *overrides) -> dict:
 def test_what_was_learnt_by_heart_is_reconstructed(tmp_path, capsys, backbone):
     epochs = ["rounds=6", "training.epochs=15"]
     folder = run(tmp_path, capsys, f"model={backbone}", *epochs)
-    found = attacked(folder, capsys)
+    found = attacked(folder, capsys, "attack.candidates=64")
     assert found["kind"] == "fields"
     assert found["ipf_interval"][0] > 1.2
     # Sorted at random, both would be equal.
@@ -46,7 +46,7 @@ def test_what_was_learnt_by_heart_is_reconstructed(tmp_path, capsys, backbone):
     report = (Path(folder) / "report.html").read_text("utf-8")
     assert "AccAt(p), perfect reconstructions" in report
     assert "attack, sorted by gap" in report
-    before = attacked(folder, capsys, "target=start", "name=start")
+    before = attacked(folder, capsys, "attack.candidates=64", "target=start", "name=start")
     assert before["ipf"] < found["ipf_interval"][0]
 
 
@@ -55,7 +55,8 @@ def test_what_was_learnt_by_heart_is_reconstructed(tmp_path, capsys, backbone):
 def test_who_has_learnt_nothing_tells_nothing(tmp_path, capsys, task):
     """The control: IpF is 1 within its interval."""
     folder = run(tmp_path, capsys, f"model.task={task}", "rounds=1", "training.epochs=1")
-    found = attacked(folder, capsys, "most_fields=12", "target=start", "attack.attempts=1")
+    few = ["most_fields=12", "attack.attempts=1", "attack.candidates=32"]
+    found = attacked(folder, capsys, *few, "target=start")
     low, high = found["ipf_interval"]
     assert low - 0.02 <= 1 <= high + 0.02
     assert found["target"] == "before the training"
