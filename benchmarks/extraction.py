@@ -30,12 +30,13 @@ from models import Pair, Row, report
 
 from fedpriv.attacks.extraction.attack import Extraction
 from fedpriv.cli.main import main as fedpriv
-from fedpriv.config import experiment, retraining
+from fedpriv.config import experiment
 from fedpriv.data.examples import Examples
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.models.donut import donut
 from fedpriv.runtime.torch_state import reproducible_torch
 from fedpriv.runtime.workers.jobs import Pool
+from fedpriv.studies import retraining
 from fedpriv.threat.access import TrainingDocuments
 from fedpriv.training.loops import Optimizer, train_epoch
 

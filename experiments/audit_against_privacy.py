@@ -34,7 +34,6 @@ from fedpriv.attacks.server_membership import ServerMembership
 from fedpriv.clients.feam_dp import ExampleGradients
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.clients.fl_provider_dp import ProviderUpdates
-from fedpriv.config.attack import run_attack
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.client import Client
@@ -49,6 +48,7 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
+from fedpriv.studies.attacking import run_attack
 from fedpriv.threat.attack import Attack
 from fedpriv.threat.keep.held_out import KeepHeldOut
 from fedpriv.threat.keep.transcript import KeepTranscript

@@ -19,16 +19,17 @@ import yaml
 from layers import drawing
 from omegaconf import OmegaConf
 
-from fedpriv.config import attack, catalogue, sweep
+from fedpriv.config import attack, catalogue
 from fedpriv.config.construct import TARGET, import_target, join
 from fedpriv.config.experiment import Experiment
-from fedpriv.config.papers import PAPERS, in_order, of_the_paper, tables
 from fedpriv.config.reference import Setting, argument_meanings, settings
-from fedpriv.config.reproduce import of_result
 from fedpriv.federation.dataset import DocumentData
-from fedpriv.report.claims import verdicts
-from fedpriv.report.reproduced import Reproduced
-from fedpriv.report.sweep import Recorded, as_svg, markdown
+from fedpriv.studies import sweep
+from fedpriv.studies.claims import verdicts
+from fedpriv.studies.papers import PAPERS, in_order, of_the_paper, tables
+from fedpriv.studies.reproduce import of_result
+from fedpriv.studies.reproduced import Reproduced
+from fedpriv.studies.sweep_page import Recorded, as_svg, markdown
 from fedpriv.threat.access import (
     BlackBox,
     GreyBox,

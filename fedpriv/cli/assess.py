@@ -57,10 +57,9 @@ def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
     standard output is the folder with assessment.html, .json and .csv. The exit status is 1 if a
     measurement contradicts the ledger, or nothing could be trained.
     """
-    from fedpriv.config import assess, assess_cost
     from fedpriv.config.experiment import Mistakes
-    from fedpriv.report import assessed, assessment
     from fedpriv.runtime.versions import cores
+    from fedpriv.studies import assess, assess_cost, assessed, assessment
 
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -52,11 +52,12 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
         takes = ("attack", *sorted(reads - {*ALWAYS}), *ALWAYS, "name")
         print(reference(attack.Order, given=attack.compose(overrides), sections=takes))
         return 0
-    from fedpriv.config.running import to_stderr
     from fedpriv.config.trust import check_before_attack
     from fedpriv.report import render
     from fedpriv.report.build import write_report
     from fedpriv.runtime.run_folder import FINDINGS, RunFolder
+    from fedpriv.studies import attacking
+    from fedpriv.studies.running import to_stderr
 
     folder = RunFolder.existing(run_dir)
     again = [override for override in overrides if override.startswith("model.")]
@@ -65,7 +66,7 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
     order = attack.parse([override for override in overrides if override not in again])
     config = experiment.with_values(folder.config(), again, str(run_dir))
     model = experiment.model_of(config, str(run_dir)) if again else None
-    result = attack.made(folder, order, to_stderr, trust, model)
+    result = attacking.made(folder, order, to_stderr, trust, model)
     write_report(folder.path)
     for line in render.lines(result):
         print(line)

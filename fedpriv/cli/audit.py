@@ -82,11 +82,11 @@ def command(
     they must be.
     """
     from fedpriv.config import experiment
-    from fedpriv.config.running import to_stderr
     from fedpriv.config.trust import check_before_resume
     from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems
     from fedpriv.report.build import REPORT, write_report
     from fedpriv.runtime.run_folder import CONFIG, RunFolder
+    from fedpriv.studies.running import to_stderr
     from fedpriv.threat.mechanism import keep_audit
 
     folder = RunFolder.existing(name) if (Path(name) / CONFIG).is_file() else None

@@ -48,9 +48,9 @@ def command(
 
     The last line of standard output is the path of the page.
     """
-    from fedpriv.report.comparison import COMPARISON, compare
     from fedpriv.report.wording import as_csv
     from fedpriv.runtime import run_files
+    from fedpriv.studies.comparison import COMPARISON, compare
 
     page = output or Path(COMPARISON)
     found = compare(run_dirs, page, redacted=redacted)

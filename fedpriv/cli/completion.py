@@ -13,7 +13,7 @@ from click import Context, Parameter
 from click.shell_completion import CompletionItem
 
 from fedpriv.config import catalogue
-from fedpriv.config import papers as reproducible
+from fedpriv.studies import papers as reproducible
 
 OF_ATTACKS = ("attack", "publisher")
 """The config groups of `fedpriv attack`; the others are those of experiments."""

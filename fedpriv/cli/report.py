@@ -35,12 +35,13 @@ def command(run_dir: Path, redacted: bool) -> int:
     the page.
     """
     from fedpriv.privacy.statement import account
-    from fedpriv.report import assessment, sweep
     from fedpriv.report.build import write_report
     from fedpriv.runtime import verify
     from fedpriv.runtime.run_files import Damaged
     from fedpriv.runtime.run_folder import RunFolder
     from fedpriv.runtime.run_lock import InUse
+    from fedpriv.studies import assessment
+    from fedpriv.studies import sweep_page as sweep
 
     if (run_dir / sweep.RESULTS).is_file() and not (run_dir / "config.yaml").is_file():
         print(sweep.write_page(run_dir, redacted=redacted))

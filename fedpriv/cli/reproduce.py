@@ -9,7 +9,8 @@ import click
 
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command, show_settings
-from fedpriv.config import catalogue, papers
+from fedpriv.config import catalogue
+from fedpriv.studies import papers
 
 
 @click.command(
@@ -69,9 +70,9 @@ def command(
                 ours = "" if papers.of_the_paper(short) else "(ours) "
                 print(f"  {short:<18} {ours}{catalogue.headline(catalogue.sweeps()[file])}")
         return 0
-    from fedpriv.config import reproduce
-    from fedpriv.report.sweep import lines
     from fedpriv.runtime.progress import for_this_terminal
+    from fedpriv.studies import reproduce
+    from fedpriv.studies.sweep_page import lines
 
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

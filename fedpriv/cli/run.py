@@ -55,7 +55,8 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
     Everything is checked before anything starts. Progress goes to standard error; the last line of
     standard output is the run folder.
     """
-    from fedpriv.config import experiment, running
+    from fedpriv.config import experiment
+    from fedpriv.studies import running
 
     if show_settings:
         from fedpriv.config.reference import reference
@@ -98,10 +99,11 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
 @trust
 def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: bool) -> int:
     """Continue a run that was interrupted, or add rounds to one that has ended."""
-    from fedpriv.config import experiment, running
+    from fedpriv.config import experiment
     from fedpriv.config.trust import check_before_resume, reaching
     from fedpriv.federation.dataset import UnfitData
     from fedpriv.runtime.run_folder import RunFolder
+    from fedpriv.studies import running
 
     folder = RunFolder.existing(run_dir)
     if not trust:
@@ -136,10 +138,11 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
 
 def _sweep(name: str, overrides: Sequence[str]) -> int:
     """Runs every combination of the values that the overrides name."""
-    from fedpriv.config import experiment, running
+    from fedpriv.config import experiment
     from fedpriv.privacy.statement import in_short
     from fedpriv.runtime.progress import describe
     from fedpriv.runtime.run_folder import LEDGER, RunFolder
+    from fedpriv.studies import running
 
     combinations = experiment.sweep(overrides)
     configs = [experiment.load(name, combination) for combination in combinations]
@@ -164,7 +167,7 @@ def _sweep(name: str, overrides: Sequence[str]) -> int:
         print(f"{' '.join(row['overrides'])}  {describe(row['last'])}  {private}".rstrip())
     runs = [Path(row["run"]) for row in table]
     if len(runs) > 1 and all((run / "report.html").is_file() for run in runs):
-        from fedpriv.report.comparison import COMPARISON, compare
+        from fedpriv.studies.comparison import COMPARISON, compare
 
         compare(runs, parent.path / COMPARISON)
         print(f"comparison: {parent.path / COMPARISON}")
@@ -174,8 +177,8 @@ def _sweep(name: str, overrides: Sequence[str]) -> int:
 
 def _finish(result: Result, parts: Experiment, *, trust: bool) -> int:
     """Says how the run ended, makes the experiment's attack on it, and returns the exit status."""
-    from fedpriv.config.running import attacked
     from fedpriv.report import render
+    from fedpriv.studies.running import attacked
 
     _summarise(result)
     status = 0

@@ -43,9 +43,9 @@ def command(name: str, overrides: tuple[str, ...], show_settings: bool) -> int:
     interrupted. The last line of standard output is the folder with results.json, table.md, the
     figure and report.html.
     """
-    from fedpriv.config import sweep, sweep_jobs
-    from fedpriv.report.sweep import lines
     from fedpriv.runtime.progress import for_this_terminal
+    from fedpriv.studies import sweep, sweep_jobs
+    from fedpriv.studies.sweep_page import lines
 
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -65,7 +65,7 @@ class TrainedRun(Protocol):
 
 
 class Laboratory(Protocol):
-    """Rebuilds a run's experiment. `fedpriv.config.retraining` has the one that there is."""
+    """Rebuilds a run's experiment. `fedpriv.studies.retraining` has the one that there is."""
 
     @property
     def seed(self) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 import frozen
 from readable import as_json, rounded, scrubbed, visible
 
-from fedpriv.report.assessed import from_json, markdown
+from fedpriv.studies.assessed import from_json, markdown
 
 TEXTS = Path(__file__).with_name("texts")
 MACHINE = "machine.json"
@@ -31,7 +31,7 @@ Texts = dict[str, str]
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
     """Changes into a new folder with the toys among its experiments, as those of a paper."""
-    from fedpriv.config import papers
+    from fedpriv.studies import papers
 
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from fedpriv.cli.main import main
-from fedpriv.config import experiment, running
+from fedpriv.config import experiment
 from fedpriv.report.build import write_report
 from fedpriv.runtime.workers.fork_server import Shared, fork_server, send
+from fedpriv.studies import running
 
 TESTS = Path(__file__).parents[1]
 TOY = str(TESTS / "system" / "toy.yaml")

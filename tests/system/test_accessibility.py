@@ -17,12 +17,12 @@ import pytest
 from PIL import Image
 from toy import federation
 
-from fedpriv.report import sweep
 from fedpriv.report.build import write_report
-from fedpriv.report.claims import Claim, Measured
-from fedpriv.report.comparison import compare
-from fedpriv.report.reproduced import Reproduced
-from fedpriv.report.sweep import Column
+from fedpriv.studies import sweep_page as sweep
+from fedpriv.studies.claims import Claim, Measured
+from fedpriv.studies.comparison import compare
+from fedpriv.studies.reproduced import Reproduced
+from fedpriv.studies.sweep_page import Column
 from fedpriv.threat.results import CANNOT_TELL, LEAK, Figure, Number, Result, Table
 
 AXE = Path(

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from processes import run, run_dir
 
-from fedpriv.config import sweep
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.privacy.mechanism import Budget
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors
+from fedpriv.studies import sweep
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 TINY = functools.partial(layoutlmv3, task="answers", image_size=64, hidden_size=96, layers=1)

@@ -15,10 +15,11 @@ from toy import Net, federation
 from toy_attacks import Seeds
 
 from fedpriv import run_attack
-from fedpriv.config import retraining, trust
+from fedpriv.config import trust
 from fedpriv.runtime import run_lock
 from fedpriv.runtime.run_folder import FINAL, RunFolder
 from fedpriv.runtime.run_lock import InUse
+from fedpriv.studies import retraining
 
 EXPERIMENT = str(TESTS / "system" / "retraining.yaml")
 NAMES = ["seed-1", "seed-2", "seed-3"]

@@ -13,7 +13,8 @@ import yaml
 from doc_pages import LANGUAGES, ROOT, matches, pages, read_text, run_python, words_of, write_file
 
 from fedpriv.cli.main import commands, main
-from fedpriv.config import attack, catalogue, experiment, reproduce, sweep
+from fedpriv.config import attack, catalogue, experiment
+from fedpriv.studies import reproduce, sweep
 
 PAGES = pages()
 IDS = [page.name for page in PAGES]

@@ -165,5 +165,5 @@ def test_the_drawing_has_every_room_and_no_arrow_upwards():
     for room, other in layers.direct():
         assert layers.floor(room) > layers.floor(other)
         assert other in layers.imports()[room]
-    assert ("cli", "config") in layers.direct()
+    assert ("cli", "studies") in layers.direct()
     assert ("cli", "runtime") not in layers.direct()

@@ -9,7 +9,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("report", "threat", "config", "cli", "federation")
+ROOMS = ("studies", "report", "threat", "config", "cli", "federation")
 OURS = {
     "run.folder / name": "of two constants",
     "folder / name": "of two constants, or a name of `recognise`, of our lists",

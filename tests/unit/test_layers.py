@@ -16,6 +16,7 @@ FLOORS = [
     ("attacks",),
     ("report",),
     ("config",),
+    ("studies",),
     ("cli", "deploy"),
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -10,10 +10,9 @@ import pytest
 from processes import run
 
 from fedpriv.cli.main import main
-from fedpriv.config import assess, assess_cost
 from fedpriv.config.experiment import Mistakes
-from fedpriv.report import assessment
 from fedpriv.runtime import cache
+from fedpriv.studies import assess, assess_cost, assessment
 
 SMALL = (
     "rounds=1",

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from fedpriv.report.build import REDACTED, REPORT, render, write_report
-from fedpriv.report.comparison import differences
 from fedpriv.report.folder import read_run
 from fedpriv.report.redaction import NAME, PATH, cleaner, public_name
+from fedpriv.studies.comparison import differences
 from fedpriv.threat.results import LEAK, Figure, Number, Result, Table
 
 PROVIDERS = ("Vega Builders ApS", "Yarrow Fuels AB", "Ørsted & Søn", "7-Zwölf GmbH", "4711")

@@ -12,7 +12,7 @@ import pytest
 from experiments_run import ran, result_of
 from toy_answers import WORDS
 
-from fedpriv.config.retraining import least_loss
+from fedpriv.studies.retraining import least_loss
 
 ALONE = str(Path(__file__).parents[3] / "system" / "extraction_alone.yaml")
 EXPERIMENT = str(Path(__file__).parents[3] / "system" / "extraction.yaml")

@@ -19,17 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpriv.config import attack, experiment, running
+from fedpriv.config import attack, experiment
 from fedpriv.config.attack import Order
 from fedpriv.config.experiment import Mistakes
-from fedpriv.config.resumable import digest, newest
-from fedpriv.config.retraining import MOST_WAIT
-from fedpriv.config.sweep import Row, Sweep
 from fedpriv.data.document import found_in
-from fedpriv.report import claims as claiming
-from fedpriv.report import sweep as report
-from fedpriv.report.claims import Measured
-from fedpriv.report.sweep import RESULTS, Recorded
 from fedpriv.report.wording import show_seconds
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.memory import release_free_blocks, watched_memory
@@ -45,6 +38,14 @@ from fedpriv.runtime.run_folder import (
 )
 from fedpriv.runtime.workers.jobs import JobsFailed, Pool
 from fedpriv.runtime.workers.ray_session import RaySettings
+from fedpriv.studies import attacking, running
+from fedpriv.studies import claims as claiming
+from fedpriv.studies import sweep_page as report
+from fedpriv.studies.claims import Measured
+from fedpriv.studies.resumable import digest, newest
+from fedpriv.studies.retraining import MOST_WAIT
+from fedpriv.studies.sweep import Row, Sweep
+from fedpriv.studies.sweep_page import RESULTS, Recorded
 from fedpriv.threat.results import Result, read_result
 
 PLAN, RUNS, COST = "plan.json", "runs", "cost.json"
@@ -348,7 +349,7 @@ def _attack(job: Job, place: Path, tell: Callable[[str], None] = lambda line: No
     if job.order is None or _is_attacked(job, place):
         return False
     with _counted(folder, f"{FINDINGS}/{job.order.name}/{COST}"):
-        attack.made(folder, job.order, tell, trust=True)
+        attacking.made(folder, job.order, tell, trust=True)
     return True
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import fedpriv
 from fedpriv.config.experiment import Mistakes
-from fedpriv.config.running import in_hydra
+from fedpriv.studies.running import in_hydra
 
 TOY = "tests/system/toy.yaml"
 

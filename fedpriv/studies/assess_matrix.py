@@ -21,8 +21,8 @@ from omegaconf.errors import OmegaConfBaseException
 from fedpriv.config import attack, catalogue, yaml_file
 from fedpriv.config.construct import import_target, near
 from fedpriv.config.experiment import Mistakes
-from fedpriv.report.assessed import START
-from fedpriv.report.assessment import ALARM_LEVEL
+from fedpriv.studies.assessed import START
+from fedpriv.studies.assessment import ALARM_LEVEL
 from fedpriv.threat.runner import ThreatModel
 
 Named = TypeVar("Named", "Defence", "Asked")

@@ -17,16 +17,16 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedpriv.report.assessed import NONE, START, Assessed, Cell, Made, Row, as_json
-from fedpriv.report.assessment_page import html
-from fedpriv.report.effects import CANNOT_TELL, STOPS, WEAKENS, Effect, p_of, usable, verdict_of
 from fedpriv.report.folder import RunReader
 from fedpriv.report.redaction import UNITS, names_of, public_name, without
 from fedpriv.report.summary import leading_metrics
-from fedpriv.report.sweep import Interval
 from fedpriv.report.wording import as_csv
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, RESULT, RunFolder
+from fedpriv.studies.assessed import NONE, START, Assessed, Cell, Made, Row, as_json
+from fedpriv.studies.assessment_page import html
+from fedpriv.studies.effects import CANNOT_TELL, STOPS, WEAKENS, Effect, p_of, usable, verdict_of
+from fedpriv.studies.sweep_page import Interval
 from fedpriv.threat.mechanism import NAME as AUDIT
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Result, read_result
 from fedpriv.threat.statistics import corrected

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from fedpriv.report.claims import Claim, Measured, verdicts
-from fedpriv.report.sweep import (
+from fedpriv.studies.claims import Claim, Measured, verdicts
+from fedpriv.studies.sweep_page import (
     Column,
     Interval,
     Recorded,

@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from fedpriv.config import papers, sweep, sweep_jobs
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
-from fedpriv.config.papers import PAPERS, of_the_paper
-from fedpriv.config.sweep import Sweep
-from fedpriv.report.claims import Measured, verdicts
-from fedpriv.report.reproduced import Reproduced
-from fedpriv.report.sweep import REPORT, RESULTS, TRAINED, Recorded, interval, rows_of
 from fedpriv.runtime import versions
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.studies import papers, sweep, sweep_jobs
+from fedpriv.studies.claims import Measured, verdicts
+from fedpriv.studies.papers import PAPERS, of_the_paper
+from fedpriv.studies.reproduced import Reproduced
+from fedpriv.studies.sweep import Sweep
+from fedpriv.studies.sweep_page import REPORT, RESULTS, TRAINED, Recorded, interval, rows_of
 
 TABLE, CSV, PAPER = "table.json", "table.csv", "paper.json"
 
@@ -201,7 +201,7 @@ def result_name(table: Sweep) -> str:
 
 
 def of_result(name: str) -> tuple[str, list[str]]:
-    """Returns the table of such a name as `fedpriv.config.sweep.read` takes it, and its words."""
+    """Returns the table of such a name as `fedpriv.studies.sweep.read` takes it, and its words."""
     table, *varied = name.removesuffix(".json").split(".")
     return f"papers/{table}", [unquote(one) for one in varied]
 

@@ -27,10 +27,10 @@ from fedpriv.report.redaction import cleaner, public_name, redact
 from fedpriv.report.render import hero, page, said
 from fedpriv.report.rounds import metric_groups, metric_label
 from fedpriv.report.summary import leading_metrics, run_date, run_name, run_state
-from fedpriv.report.sweep import FEWEST_FOR_95, Interval
 from fedpriv.report.wording import counted, plain, show_value
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.studies.sweep_page import FEWEST_FOR_95, Interval
 from fedpriv.threat.results import LEAK, Result, Table
 
 COMPARISON = "comparison.html"

@@ -13,13 +13,14 @@ import yaml
 from doc_pages import DOCS
 from processes import TOY, finish, start
 
-from fedpriv.config import attack, catalogue, experiment, sweep, sweep_jobs
+from fedpriv.config import catalogue, experiment
 from fedpriv.config.experiment import Mistakes
-from fedpriv.config.sweep import calculate
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime import versions
 from fedpriv.runtime.run_folder import FINAL, FINDINGS, RESULT, RunFolder
 from fedpriv.runtime.workers.jobs import JobsFailed
+from fedpriv.studies import attacking, sweep, sweep_jobs
+from fedpriv.studies.sweep import calculate
 
 FILE = """
 # A toy, in a table
@@ -217,7 +218,7 @@ def test_a_sweep_measures_its_rows_and_checks_its_claims(run):
 
 @pytest.mark.slow
 def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
-    made, honest = [], attack.made
+    made, honest = [], attacking.made
 
     def interrupted(folder, order, *more, **others):
         if len(made) == 2:
@@ -225,7 +226,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
         made.append(order)
         return honest(folder, order, *more, **others)
 
-    monkeypatch.setattr(attack, "made", interrupted)
+    monkeypatch.setattr(attacking, "made", interrupted)
     with pytest.raises(KeyboardInterrupt) as end:
         sweep_jobs.run(sweep.read(table()))
     assert end.value.__notes__ == ["repeat the command to go on"]
@@ -233,7 +234,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob(FINAL)}
     assert len(before) == 1
 
-    monkeypatch.setattr(attack, "made", lambda *a, **k: made.append(a[1]) or honest(*a, **k))
+    monkeypatch.setattr(attacking, "made", lambda *a, **k: made.append(a[1]) or honest(*a, **k))
     monkeypatch.setattr(versions, "commit", lambda: "later")
     again, measured = sweep_jobs.run(sweep.read(table()))
     assert again.path == folder

@@ -3,7 +3,7 @@
 One training under one defence and one seed is observed by every surface that the attacks ask for,
 so it serves them all. Trainings with the same settings are one. What is done is found again by its
 settings: repeating the command goes on with an assessment that was interrupted.
-`fedpriv.report.assessment` reads what the run folders hold.
+`fedpriv.studies.assessment` reads what the run folders hold.
 """
 
 from __future__ import annotations
@@ -22,20 +22,16 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedpriv.config import attack, experiment, retraining, running, trust
-from fedpriv.config.assess_matrix import Asked, Defence, Matrix, chosen
+from fedpriv.config import attack, experiment, trust
 from fedpriv.config.attack import Order
 from fedpriv.config.construct import import_target
 from fedpriv.config.experiment import Mistakes
-from fedpriv.config.resumable import digest, newest
 from fedpriv.data.digests import documents_digest
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.private_strategy import PrivateStrategy
 from fedpriv.models.field_model import as_field_model
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.report.assessed import NONE, START
-from fedpriv.report.assessment import ALARM_LEVEL, COST, ERRORS, JSON, PLAN, RUNS
 from fedpriv.report.build import write_report
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.memory import release_free_blocks, watched_memory
@@ -43,6 +39,11 @@ from fedpriv.runtime.run_folder import FINAL, FINDINGS, RESULT, RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.workers.jobs import JobsFailed, Pool, reason_of
 from fedpriv.runtime.workers.ray_session import RaySettings
+from fedpriv.studies import attacking, retraining, running
+from fedpriv.studies.assess_matrix import Asked, Defence, Matrix, chosen
+from fedpriv.studies.assessed import NONE, START
+from fedpriv.studies.assessment import ALARM_LEVEL, COST, ERRORS, JSON, PLAN, RUNS
+from fedpriv.studies.resumable import digest, newest
 from fedpriv.threat import access
 from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.mechanism import NAME as AUDIT
@@ -508,7 +509,7 @@ def carry_out(job: Job) -> dict[str, str]:
             continue
         try:
             order = dataclasses.replace(attack.parse(overrides, name), name=name)
-            attack.made(folder, order, lambda line: None, trust=True)
+            attacking.made(folder, order, lambda line: None, trust=True)
         except Exception as error:  # of this attack; the others go on
             failed[name] = reason_of(error)
     try:

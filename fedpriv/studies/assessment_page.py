@@ -9,11 +9,11 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fedpriv.privacy.views import rounded_up
-from fedpriv.report.assessed import NONE, Assessed, Cell, Row
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
 from fedpriv.report.wording import counted, show_bytes, show_seconds, show_value
+from fedpriv.studies.assessed import NONE, Assessed, Cell, Row
 from fedpriv.threat.results import Table
 
 MOST_PANELS = 6

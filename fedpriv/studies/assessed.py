@@ -12,8 +12,8 @@ import pandas as pd
 from pydantic import TypeAdapter
 
 from fedpriv.privacy.views import rounded_up
-from fedpriv.report.effects import CANNOT_TELL, NOTHING, STOPS, WEAKENS, Effect
-from fedpriv.report.sweep import Interval
+from fedpriv.studies.effects import CANNOT_TELL, NOTHING, STOPS, WEAKENS, Effect
+from fedpriv.studies.sweep_page import Interval
 from fedpriv.threat.results import Number
 
 NONE, START = "none", "start"

@@ -10,14 +10,15 @@ import pytest
 from processes import TOY, run
 
 from fedpriv.cli.main import main
-from fedpriv.config import catalogue, papers, reproduce, sweep, sweep_jobs
+from fedpriv.config import catalogue
 from fedpriv.config.experiment import Mistakes
-from fedpriv.config.papers import PAPERS, of_the_paper
 from fedpriv.privacy.accounting import calibration
-from fedpriv.report.claims import unexplained, whose
-from fedpriv.report.sweep import Recorded
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.run_folder import FINAL
+from fedpriv.studies import papers, reproduce, sweep, sweep_jobs
+from fedpriv.studies.claims import unexplained, whose
+from fedpriv.studies.papers import PAPERS, of_the_paper
+from fedpriv.studies.sweep_page import Recorded
 
 RESULTS = Path(__file__).parents[3] / "docs" / "papers" / "results"
 

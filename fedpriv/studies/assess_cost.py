@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from fedpriv.config import experiment
-from fedpriv.config.assess import Assessment
-from fedpriv.config.assess_matrix import Asked
 from fedpriv.config.experiment import Mistakes
-from fedpriv.report.assessed import START
-from fedpriv.report.assessment import JSON, PLAN
 from fedpriv.report.wording import aligned, counted, show_bytes, show_seconds
 from fedpriv.runtime import versions
 from fedpriv.runtime.cache import PROBE, cache_folder, json_digest, write_entry
 from fedpriv.runtime.memory import release_free_blocks, watched_memory
 from fedpriv.runtime.run_folder import METRICS, RunFolder
 from fedpriv.runtime.workers.jobs import reason_of
+from fedpriv.studies.assess import Assessment
+from fedpriv.studies.assess_matrix import Asked
+from fedpriv.studies.assessed import START
+from fedpriv.studies.assessment import JSON, PLAN
 from fedpriv.threat.settings import AttackSettings
 
 LEFT_OUT = "left out to fit into"

@@ -2,7 +2,7 @@
 
 `rows` and `grid` say what differs between the rows, in settings of the run (`run`) and of the
 attack (`attack`), by dotted path; `~KEY` takes back what was set for all. `${let.NAME}` is a value
-that the command line may change as `NAME=`. `fedpriv.config.sweep_jobs` runs them.
+that the command line may change as `NAME=`. `fedpriv.studies.sweep_jobs` runs them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from omegaconf.errors import OmegaConfBaseException
 from fedpriv.config import catalogue, experiment, yaml_file
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
-from fedpriv.report import claims as claiming
-from fedpriv.report.claims import Claim
-from fedpriv.report.sweep import Column
+from fedpriv.studies import claims as claiming
+from fedpriv.studies.claims import Claim
+from fedpriv.studies.sweep_page import Column
 
 SECTIONS = {
     "like": str, "title": str, "experiment": str, "runs": str, "seeds": list, "let": dict,
@@ -115,7 +115,7 @@ class Sweep:
         rows: of the table.
         columns: of the table.
         legend: what the columns are, in sentences; "" where their headings say it.
-        claims: what is said of it beforehand; see `fedpriv.report.claims`.
+        claims: what is said of it beforehand; see `fedpriv.studies.claims`.
         axis: name of the figure's horizontal axis; "" for a figure of rows.
         command: that runs it, wherever the run folders go.
         paper: whose table it is, and which; "" for none.

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedpriv.cli.main import main
-from fedpriv.report import assessed, assessment
-from fedpriv.report.assessed import Cell, Row
-from fedpriv.report.assessment import judged
-from fedpriv.report.assessment_page import html
-from fedpriv.report.effects import (
+from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.studies import assessed, assessment
+from fedpriv.studies.assessed import Cell, Row
+from fedpriv.studies.assessment import judged
+from fedpriv.studies.assessment_page import html
+from fedpriv.studies.effects import (
     CANNOT_TELL,
     NOTHING,
     STOPS,
@@ -25,7 +26,6 @@ from fedpriv.report.effects import (
     Effect,
     verdict_of,
 )
-from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Number, Result, write_result
 
 HALF = 1.959963984540054

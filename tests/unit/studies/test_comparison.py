@@ -9,8 +9,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from fedpriv.report.comparison import compare, differences, render
 from fedpriv.report.folder import read_run
+from fedpriv.studies.comparison import compare, differences, render
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Figure, Number, Result
 
 AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)

@@ -1,8 +1,8 @@
 """A paper's claims in one place: counted, with what it would take to tell, and what tables took."""
 
-from fedpriv.report.claims import Claim, Measured, verdicts
-from fedpriv.report.reproduced import Reproduced
-from fedpriv.report.sweep import Column, Recorded
+from fedpriv.studies.claims import Claim, Measured, verdicts
+from fedpriv.studies.reproduced import Reproduced
+from fedpriv.studies.sweep_page import Column, Recorded
 
 
 def recorded(claims, *rows, **cost):

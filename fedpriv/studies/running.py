@@ -157,7 +157,7 @@ def check_attack(parts: Experiment, config: Mapping[str, Any], name: str) -> Non
     """
     check = getattr(parts.attack, "check", None)
     if check is not None:
-        from fedpriv.config.retraining import Rebuilt
+        from fedpriv.studies.retraining import Rebuilt
 
         try:
             check(Rebuilt(config, Path(name), to_stderr, trust=True))
@@ -171,7 +171,7 @@ def attacked(result: Result, parts: Experiment, *, trust: bool) -> AttackResult 
     """Makes the experiment's attack, if it has one, and writes the report again."""
     if parts.attack is None:
         return None
-    from fedpriv.config.attack import run_attack
+    from fedpriv.studies.attacking import run_attack
 
     found = run_attack(
         result.run_dir, parts.attack, log=to_stderr, trust=trust, retrain=True, ocr=None

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from pydantic import TypeAdapter, ValidationError
 from scipy.stats import t
 
-from fedpriv.report.claims import NOT_MEASURED, Claim, Measured, verdicts, whose
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import legible, style, svg
 from fedpriv.report.folder import RunReader
@@ -25,6 +24,7 @@ from fedpriv.report.render import page
 from fedpriv.report.wording import aligned, counted, plain, show_bytes, show_seconds, show_value
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.studies.claims import NOT_MEASURED, Claim, Measured, verdicts, whose
 from fedpriv.threat.results import Table
 
 RESULTS, REPORT, REDACTED = "results.json", "report.html", "report-redacted.html"

@@ -11,8 +11,15 @@ from matplotlib.figure import Figure
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
-from fedpriv.report.sweep import Recorded, by_owner, counts, origin, outcome_so_far, was_measured
 from fedpriv.report.wording import plain, show_bytes, show_seconds
+from fedpriv.studies.sweep_page import (
+    Recorded,
+    by_owner,
+    counts,
+    origin,
+    outcome_so_far,
+    was_measured,
+)
 
 MARKS = {True: ("✓", "c2"), False: ("✗", "c1"), None: ("?", "line")}
 """Of a claim that holds, does not, or cannot be told, and the shade of its bar."""

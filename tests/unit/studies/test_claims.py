@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedpriv.report.claims import (
+from fedpriv.studies.claims import (
     Claim,
     Comparison,
     Measured,
