@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -46,7 +45,11 @@ RESUMABLE = ("rounds=", "federation.", "ray.")
     "syntax.",
 )
 @click.option(
-    "-m", "--multirun", is_flag=True, help="Run every combination of values: seed=0,1 rounds=5,10."
+    "-m",
+    "--multirun",
+    is_flag=True,
+    help="Run every combination of values, seed=0,1 rounds=5,10, as a table; workers=2 for two at "
+    "a time. Repeat the command to go on with one that was interrupted.",
 )
 @show_settings
 def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bool) -> int:
@@ -64,11 +67,11 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
         print(reference(experiment.Experiment, given=experiment.load(name, overrides)))
         return 0
     if multirun:
-        return _sweep(name, overrides)
+        return _several(name, overrides)
     config = running.composed(name, overrides)
     parts = experiment.build(config, name, overrides)
     running.check_attack(parts, config, name)
-    result = running.start(config, name)
+    result = running.start(parts, config, name)
     return _finish(result, parts, trust=True)
 
 
@@ -123,55 +126,27 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
     running.expect_workers(config)
     parts = experiment.build(config, str(run_dir))
     try:
-        federation = parts.assemble(config)
+        again = {"resume": True, "other_data": other_data}
+        result = running.start(parts, config, str(run_dir), folder.path, **again)
     except UnfitData as error:
         error.hint += f"if the data have moved: fedpriv resume {run_dir} data.source.root=NEW_PLACE"
         raise
-    running.check_audit(federation, parts, str(run_dir))
-    result = federation.run(
-        parts.rounds, run_dir=folder.path, resume=True, other_data=other_data, progress=True
-    )
-    running.audited(result, parts, federation)
-    running.reported(result, parts)
     return _finish(result, parts, trust=trust)
 
 
-def _sweep(name: str, overrides: Sequence[str]) -> int:
-    """Runs every combination of the values that the overrides name."""
-    from fedpriv.config import experiment
-    from fedpriv.privacy.statement import in_short
-    from fedpriv.runtime.progress import describe
-    from fedpriv.runtime.run_folder import LEDGER, RunFolder
-    from fedpriv.studies import running
+def _several(name: str, overrides: Sequence[str]) -> int:
+    """Runs every combination of the values that the overrides name, as a table."""
+    from fedpriv.runtime.progress import for_this_terminal
+    from fedpriv.studies import sweep, sweep_jobs
+    from fedpriv.studies.running import to_stderr
+    from fedpriv.studies.sweep_page import REPORT, lines
 
-    combinations = experiment.sweep(overrides)
-    configs = [experiment.load(name, combination) for combination in combinations]
-    running.expect_workers(configs[0])
-    if any(config.get("attack") for config in configs):
-        raise experiment.Mistakes(name, ["attack: an experiment with an attack runs without -m"])
-    for config in configs:  # all of them, before the first starts
-        experiment.build(config, name)
-    parent = RunFolder.create(configs[0]["runs"], f"{configs[0]['name']}-sweep")
-    table: list[dict[str, Any]] = []
-    for number, (config, combination) in enumerate(zip(configs, combinations, strict=True)):
-        print(f"[{number + 1}/{len(configs)}] {' '.join(combination)}", file=sys.stderr)
-        folder = parent.path / str(number)
-        result = running.start(config, name, folder)
-        _summarise(result)
-        last = result.metrics[-1] if result.metrics else {}
-        spent = in_short(RunFolder.existing(result.run_dir).read_json(LEDGER))
-        table.append({"overrides": combination, "run": str(folder), "last": last, "pld": spent})
-        parent.write_json("sweep.json", table)
-    for row in table:
-        private = "  ".join(f"ε({view}) {epsilon}" for view, epsilon in row["pld"].items())
-        print(f"{' '.join(row['overrides'])}  {describe(row['last'])}  {private}".rstrip())
-    runs = [Path(row["run"]) for row in table]
-    if len(runs) > 1 and all((run / "report.html").is_file() for run in runs):
-        from fedpriv.studies.comparison import COMPARISON, compare
-
-        compare(runs, parent.path / COMPARISON)
-        print(f"comparison: {parent.path / COMPARISON}")
-    print(parent.path)
+    table = sweep.of_runs(name, overrides)
+    folder, measured = sweep_jobs.run(table, for_this_terminal, to_stderr)
+    for line in lines(sweep_jobs.columns_of(table, measured), measured, (), "", {}):
+        print(line)
+    print(f"report: {folder.path / REPORT}")
+    print(folder.path)
     return 0
 
 

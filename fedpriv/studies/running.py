@@ -54,7 +54,7 @@ def run(
     config = composed(name, words)
     parts = experiment.build(config, name, words)
     check_attack(parts, config, name)
-    result = start(config, name, progress=progress)
+    result = start(parts, config, name, progress=progress)
     attacked(result, parts, trust=True)
     return RunFolder.existing(result.run_dir)
 
@@ -80,18 +80,33 @@ def expect_workers(config: Mapping[str, Any]) -> None:
 
 
 def start(
+    parts: Experiment,
     config: dict[str, Any],
     source: str,
     run_dir: Path | None = None,
     *,
     progress: Progress | bool = True,
+    resume: bool = False,
+    other_data: bool = False,
+    one_of_many: bool = False,
 ) -> Result:
-    """Runs the rounds, after saying how strong the noise is against the signal."""
-    parts = experiment.build(config, source)
+    """Runs the rounds, and what the settings want after them: the audit and the report.
+
+    Args:
+        parts: of the experiment.
+        config: that they were built from.
+        source: of the settings, for errors.
+        run_dir: the run's folder; None makes one.
+        progress: as `Federation.run` takes it.
+        resume: whether to go on with what is in the folder.
+        other_data: see `Federation.run`.
+        one_of_many: whether it is a row of a table, which has a page of its own: then nothing is
+            said of noise and signal, and no report is written.
+    """
     federation = parts.assemble(config)
     check_audit(federation, parts, source)
     strategy = getattr(federation.algorithm, "inner", federation.algorithm)
-    if isinstance(strategy, PrivateStrategy) and parts.rounds:
+    if isinstance(strategy, PrivateStrategy) and parts.rounds and not (resume or one_of_many):
         for line in signal_lines(
             strategy.mechanism,
             federation.parameters,
@@ -101,9 +116,12 @@ def start(
             getattr(strategy, "steps", None) if strategy.own_noise else None,
         ):
             to_stderr(line)
-    result = federation.run(parts.rounds, run_dir=run_dir, progress=progress)
+    result = federation.run(
+        parts.rounds, run_dir=run_dir, resume=resume, other_data=other_data, progress=progress
+    )
     audited(result, parts, federation)
-    reported(result, parts)
+    if not one_of_many:
+        reported(result, parts)
     return result
 
 

@@ -124,6 +124,8 @@ class Sweep:
             the title has it too.
         workers: trainings or attacks at a time, each in its own process; 0 does one after the other
             in this one, and shows the progress of each.
+        found: whether the columns are those that runs may have, of which the table takes the ones
+            that there are.
     """
 
     name: str
@@ -141,6 +143,67 @@ class Sweep:
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     varied: tuple[str, ...] = ()
     workers: int = 0
+    found: bool = False
+
+
+METRICS = {
+    "f1": "F1",
+    "anls": "ANLS",
+    "accuracy": "accuracy",
+    "loss": "loss",
+    "train_loss": "training loss",
+    "ledger.views.global.pld": "ε of the models",
+    "ledger.views.server_plain.pld": "ε of the server",
+    "ledger.views.server_masked.pld": "ε of the masked server",
+}
+"""The columns of a table of runs that no file describes."""
+
+
+def of_runs(name: str, overrides: Sequence[str]) -> Sweep:
+    """Returns the runs of `fedpriv run -m` as a table: a row for each combination, by seed.
+
+    Args:
+        name: of the experiment, as `fedpriv run` takes it.
+        overrides: such as `strategy=fedavg,feam_dp` and `seed=0,1`; `workers=2` for two runs at a
+            time.
+
+    Raises:
+        Mistakes: with everything that is wrong.
+    """
+    experiment.sweep([one for one in overrides if not one.startswith("workers=")])  # not too many
+
+    def whole(key: str) -> list[int]:
+        given = [one for one in overrides if one.startswith(f"{key}=")]
+        texts = [text.partition("=")[2] for one in given for (text,) in experiment.sweep([one])]
+        if not all(text.isdecimal() for text in texts) or len({*texts}) < len(texts):
+            told = "expected whole numbers, all different, such as seed=0,1,2"
+            raise Mistakes(name, [f"{' '.join(given)}: {told}"])
+        return [int(text) for text in texts]
+
+    seeds, (workers, *more) = whole("seed"), whole("workers") or [0]
+    if more:
+        raise Mistakes(name, ["workers=: expected how many runs at a time, one number"])
+    rest = [one for one in overrides if not one.startswith(("seed=", "workers="))]
+    first, *_ = combinations = experiment.sweep(rest)
+    config = experiment.load(name, first)
+    if config.get("attack"):
+        raise Mistakes(name, ["attack: an experiment with an attack runs without -m"])
+    same = set(first).intersection(*combinations) if len(combinations) > 1 else set()
+    return Sweep(
+        name=config["name"],
+        title=" ".join((config["name"], *(one for one in first if one in same))),
+        experiment=name,
+        runs=config["runs"],
+        seeds=tuple(seeds) or (config["seed"],),
+        rows=tuple(
+            Row(", ".join(one for one in each if one not in same) or name, tuple(each))
+            for each in combinations
+        ),
+        columns=tuple(Column(path, label) for path, label in METRICS.items()),
+        command=shlex.join(["fedpriv", "run", "-m", name, *overrides]),
+        workers=workers,
+        found=True,
+    )
 
 
 def read(name: str, overrides: Sequence[str] = ()) -> Sweep:

@@ -45,7 +45,7 @@ from fedpriv.studies.claims import Measured
 from fedpriv.studies.resumable import digest, newest
 from fedpriv.studies.retraining import MOST_WAIT
 from fedpriv.studies.sweep import Row, Sweep
-from fedpriv.studies.sweep_page import RESULTS, Recorded
+from fedpriv.studies.sweep_page import RESULTS, Column, Recorded
 from fedpriv.threat.results import Result, read_result
 
 PLAN, RUNS, COST = "plan.json", "runs", "cost.json"
@@ -247,9 +247,13 @@ def run(
             end.add_note("repeat the command to go on")
             raise
     for column in claiming.columns(sweep.claims):  # perhaps it is misspelt
-        if all(row.values.get(column) is None for row in measured):
+        if not _is_there(column, measured):
             tell(f"claims: no row has a number {column!r}")
     return folder, measured
+
+
+def _is_there(path: str, measured: Sequence[Measured]) -> bool:
+    return any(row.values.get(path) is not None for row in measured)
 
 
 def _checked(name: str, overrides: Sequence[str]) -> dict[str, Any]:
@@ -335,10 +339,16 @@ def _train(job: Job, place: Path, progress: Callable[[], Progress] = Progress) -
     """Runs the experiment of a row, or goes on with it; returns False if it is done."""
     if (place / FINAL).is_file():
         return False
-    parts = experiment.build(job.config)
+    parts, begun = experiment.build(job.config), (place / CONFIG).is_file()
     with _counted(RunFolder.made(place), COST):
-        parts.assemble(job.config).run(
-            parts.rounds, run_dir=place, resume=(place / CONFIG).is_file(), progress=progress()
+        running.start(
+            parts,
+            job.config,
+            job.row.name,
+            place,
+            progress=progress(),
+            resume=begun,
+            one_of_many=True,
         )
     return True
 
@@ -432,6 +442,11 @@ def _value(numbers: Any, column: str) -> float | None:
     return float(found[0] - sum(found[1:]))
 
 
+def columns_of(sweep: Sweep, measured: Sequence[Measured]) -> tuple[Column, ...]:
+    """Returns the columns of the table; of those that runs may have, the ones that one has."""
+    return tuple(c for c in sweep.columns if not sweep.found or _is_there(c.path, measured))
+
+
 def _write(
     sweep: Sweep,
     folder: RunFolder,
@@ -442,7 +457,7 @@ def _write(
 ) -> None:
     recorded = Recorded(
         title=sweep.title,
-        columns=sweep.columns,
+        columns=columns_of(sweep, measured),
         axis=sweep.axis,
         rows=measured,
         claims=list(claiming.verdicts(sweep.claims, measured)),

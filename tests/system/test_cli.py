@@ -1,10 +1,14 @@
 """The command line as a user meets it."""
 
 import json
+import os
+import signal
 
 import pytest
 import yaml
 from processes import TOY, finish, run, run_dir, start
+
+from fedpriv.runtime.run_folder import RunFolder
 
 
 @pytest.mark.slow
@@ -77,21 +81,63 @@ def test_a_round_without_enough_answers_ends_the_run_or_is_refused(tmp_path):
     assert "the last round did not count. Round 2: 6 of 8 clients answered" in err
 
 
-def test_a_sweep_runs_every_combination(tmp_path):
-    status, out, err = run("run", TOY, "-m", "seed=0,1", "rounds=1,2", cwd=tmp_path)
-
+def test_every_combination_is_run_as_a_table(tmp_path):
+    words = ("run", TOY, "-m", "seed=0,1", "rounds=1,2", "data.clients=7")
+    status, out, err = run(*words, cwd=tmp_path)
     assert status == 0, err
     folder = tmp_path / run_dir(out)
-    table = json.loads((folder / "sweep.json").read_text())
-    assert "4 runs: " in (folder / "comparison.html").read_text("utf-8")
-    assert [row["overrides"] for row in table] == [
-        ["seed=0", "rounds=1"],
-        ["seed=0", "rounds=2"],
-        ["seed=1", "rounds=1"],
-        ["seed=1", "rounds=2"],
+    table = json.loads((folder / "results.json").read_text("utf-8"))
+    assert [(row["row"], row["seed"]) for row in table["rows"]] == [
+        ("rounds=1", 0),
+        ("rounds=2", 0),
+        ("rounds=1", 1),
+        ("rounds=2", 1),
     ]
-    assert [row["last"]["round"] for row in table] == [1, 2, 1, 2]
-    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["0", "1", "2", "3"]
+    assert [column["path"] for column in table["columns"]] == ["accuracy", "loss", "train_loss"]
+    for row in table["rows"]:
+        last = RunFolder.existing(folder / row["run"]).records("metrics.jsonl")[-1]
+        assert last["round"] == int(row["row"][-1])
+        assert row["values"]["accuracy"] == last["accuracy"]
+    assert "data.clients=7" in table["title"]
+    page = (folder / "report.html").read_text("utf-8")
+    assert "rounds=2" in page
+    assert [line.split()[0] for line in out.splitlines()[1:3]] == ["rounds=1", "rounds=2"]
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_every_combination_goes_on_after_a_kill(tmp_path, workers):
+    slow = ("client.pause=0.05", f"workers={workers}")
+    words = ("run", TOY, "-m", "seed=0,1", "rounds=2,3", *slow)
+    process = start(*words, cwd=tmp_path)
+    for line in process.stderr:
+        if line.startswith("[2/4]" if not workers else "1 of 4"):
+            break
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    (plan,) = tmp_path.rglob("plan.json")
+    done = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("final.safetensors")}
+    assert done
+    status, out, err = finish(start(*words, cwd=tmp_path))
+    assert status == 0, err
+    assert out.splitlines()[-1] == str(plan.parent.relative_to(tmp_path))
+    assert json.loads((plan.parent / "results.json").read_text())["finished"] is True
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("seed=0,0",), "seed=0,0: expected whole numbers, all different, such as seed=0,1,2"),
+        (("seed=a,b",), "seed=a,b: expected whole numbers"),
+        (("workers=1,2",), "workers=: expected how many runs at a time, one number"),
+        (("rounds=1,none",), "rounds=none"),
+    ],
+)
+def test_combinations_that_cannot_be_run_are_refused_before_any_is(words, told, tmp_path):
+    status, _, err = run("run", TOY, "-m", *words, cwd=tmp_path)
+    assert status == 2
+    assert told in err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_list_names_what_can_be_run_and_swapped(tmp_path):

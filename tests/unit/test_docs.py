@@ -93,7 +93,9 @@ def check(words, shown, capsys, compose):
     elif not compose:
         assert unknown(name, given) == []
     elif name == "run":
-        lists = experiment.sweep(given["overrides"]) if given["multirun"] else [given["overrides"]]
+        lists = [given["overrides"]]
+        if given["multirun"]:
+            lists = [row.run for row in sweep.of_runs(given["name"], given["overrides"]).rows]
         for overrides in lists:
             said = refusal(given["name"], overrides)
             expected = shown if shown and "nothing was started" in shown else ""
