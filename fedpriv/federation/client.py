@@ -486,8 +486,9 @@ def gpus_of(device: str) -> list[str]:
     """Returns the GPUs that workers share by "cuda", by name; none for a device that is one."""
     if device != "cuda":
         return []
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return given.split(",") if given else [str(i) for i in range(torch.cuda.device_count())]
+    count = torch.cuda.device_count()  # CUDA looks at the names up to the first that is none
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return [name.strip() for name in given if name.strip()][:count] or [*map(str, range(count))]
 
 
 def unusable_device(name: str) -> str | None:

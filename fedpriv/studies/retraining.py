@@ -153,11 +153,6 @@ class Rebuilt:
         return self.base.federation.threads
 
     @property
-    def device(self) -> str:
-        """Where models are trained."""
-        return self.base.federation.device
-
-    @property
     def original(self) -> Trained:
         """The run itself."""
         return Trained(self.path)

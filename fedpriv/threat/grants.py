@@ -703,7 +703,7 @@ def training_documents(run: AttackedRun) -> tuple[TrainingDocuments, InWords]:
     laboratory = _laboratory(run)
     training, held_out = laboratory.documents()
     found = TrainingDocuments(
-        training, held_out, laboratory.seed, laboratory.threads, laboratory.device
+        training, held_out, laboratory.seed, laboratory.threads, run.settings.on
     )
     return found, ("an audit: what is asked for was chosen by the training documents",)
 

@@ -76,10 +76,6 @@ class Laboratory(Protocol):
         """Of torch."""
 
     @property
-    def device(self) -> str:
-        """Where models are trained."""
-
-    @property
     def original(self) -> TrainedRun:
         """The run itself."""
 

@@ -51,5 +51,5 @@ def test_without_several_gpus_all_workers_have_the_same_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert gpus_of("cuda") == ["0", "1"]
     assert gpus_of("cuda:1") == gpus_of("cpu") == []
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5f,GPU-6a")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5f, GPU-6a,-1,GPU-7b")
     assert gpus_of("cuda") == ["GPU-5f", "GPU-6a"]
