@@ -37,10 +37,8 @@ def _work(
     """Builds the app, then serves chunks until the driver closes the pipe."""
     time.sleep(rest)
     keep_large_blocks()
-    if gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = (
-            gpu  # read when CUDA is first used, which it was not yet
-        )
+    if gpu:  # CUDA reads it when it is first used, which it was not yet
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     try:
         app = factory()
     except Exception:
