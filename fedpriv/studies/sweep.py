@@ -188,10 +188,15 @@ def of_runs(name: str, overrides: Sequence[str]) -> Sweep:
     config = experiment.load(name, first)
     if config.get("attack"):
         raise Mistakes(name, ["attack: an experiment with an attack runs without -m"])
-    same = set(first).intersection(*combinations) if len(combinations) > 1 else set()
+    # Where the runs go is no part of the table.
+    same = {one for one in first if one.startswith(ELSEWHERE)}
+    if len(combinations) > 1:
+        same |= set(first).intersection(*combinations)
+    told = [one for one in first if one in same and not one.startswith(ELSEWHERE)]
+    given = [one for one in overrides if not one.startswith(ELSEWHERE)]
     return Sweep(
         name=config["name"],
-        title=" ".join((config["name"], *(one for one in first if one in same))),
+        title=" ".join((config["name"], *told)),
         experiment=name,
         runs=config["runs"],
         seeds=tuple(seeds) or (config["seed"],),
@@ -200,7 +205,7 @@ def of_runs(name: str, overrides: Sequence[str]) -> Sweep:
             for each in combinations
         ),
         columns=tuple(Column(path, label) for path, label in METRICS.items()),
-        command=shlex.join(["fedpriv", "run", "-m", name, *overrides]),
+        command=shlex.join(["fedpriv", "run", "-m", name, *given]),
         workers=workers,
         found=True,
     )

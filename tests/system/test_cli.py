@@ -82,7 +82,7 @@ def test_a_round_without_enough_answers_ends_the_run_or_is_refused(tmp_path):
 
 
 def test_every_combination_is_run_as_a_table(tmp_path):
-    words = ("run", TOY, "-m", "seed=0,1", "rounds=1,2", "data.clients=7")
+    words = ("run", TOY, "-m", "seed=0,1", "rounds=1,2", "data.clients=7", "runs=elsewhere")
     status, out, err = run(*words, cwd=tmp_path)
     assert status == 0, err
     folder = tmp_path / run_dir(out)
@@ -98,7 +98,8 @@ def test_every_combination_is_run_as_a_table(tmp_path):
         last = RunFolder.existing(folder / row["run"]).records("metrics.jsonl")[-1]
         assert last["round"] == int(row["row"][-1])
         assert row["values"]["accuracy"] == last["accuracy"]
-    assert "data.clients=7" in table["title"]
+    assert table["title"] == "toy data.clients=7"
+    assert "elsewhere" not in json.dumps(table)
     page = (folder / "report.html").read_text("utf-8")
     assert "rounds=2" in page
     assert [line.split()[0] for line in out.splitlines()[1:3]] == ["rounds=1", "rounds=2"]
