@@ -105,6 +105,7 @@ class Course:
             "lessons": of_rows(self.lessons, reference.rows),
             "questions": of_rows(self.questions, range(len(self.questions))),
             "training": [repr(self.optimizer), self.steps, self.batch_size, self.threads],
+            "device": self.model.device.type,
             "seed": [reference.seed, str(reference.shuffle.bit_generator.state)],
         }
         return fingerprint(parts)
@@ -115,7 +116,7 @@ def reference_losses(course: Course, reference: Reference) -> list[float]:
     folder, file = RunFolder.made(course.folder), f"{course.fingerprint(reference)}.json"
     kept: list[float] | None = folder.read_json(file, list)
     if kept is None:
-        with reproducible_torch(course.threads, "cpu"):
+        with reproducible_torch(course.threads, str(course.model.device)):
             kept = losses_of(course.trained(reference), course.questions).tolist()
         folder.write_json(file, kept)
     return kept

@@ -317,7 +317,7 @@ class _Run:
     def _fingerprint(self) -> str:
         """Returns a name for these victims, this method, these starts, and what computes."""
         computes = code(), versions_of("numpy", "torch", "transformers")
-        parts = computes, self._method, self._gradients.steps
+        parts = computes, self._method, self._gradients.steps, self._pixels.device.type
         digest = hashlib.sha256(repr(parts).encode())
         held = {
             **{f"/at {n}": self._gradients.model.get_parameter(n) for n in self._sent},

@@ -964,7 +964,7 @@ def _training_problems(
             found = [f"client: {p}" for p in look(model, bound.train)] if look else []
             found += computing.problems(client, model, settings.device)
             try:
-                computing.prepare(model)
+                computing.prepare(model, compiles=False)
             except ValueError as error:
                 found.append(str(error))
             if found or not hasattr(model, "loss") or not len(bound.train):

@@ -34,7 +34,8 @@ def sums_over(batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
     rows = list(batches)
     if not rows:
         return defaultdict(float)
-    fetched = torch.stack([torch.stack([x.float() for x in row.values()]) for row in rows])
+    wide = [[x if x.is_floating_point() else x.float() for x in row.values()] for row in rows]
+    fetched = torch.stack([torch.stack(row) for row in wide])
     return dict(zip(rows[0], map(sum, zip(*fetched.tolist(), strict=True)), strict=True))
 
 

@@ -91,10 +91,15 @@ def kernels(*, deterministic: bool, tf32: bool) -> Iterator[None]:
     filling: Any = torch.utils.deterministic  # untyped
     before = torch.are_deterministic_algorithms_enabled(), filling.fill_uninitialized_memory
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    precision, of_convolutions = (
-        torch.get_float32_matmul_precision(),
-        torch.backends.cudnn.allow_tf32,
-    )
+    try:
+        precision = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    except RuntimeError as error:
+        raise RuntimeError(
+            "this program has set an fp32_precision of torch.backends, which cannot be read with "
+            "torch's older settings: leave it out, and take training.precision=tf32"
+        ) from error
+    # The older settings are those that torch's compiler reads. They do not tell "none" from "ieee".
+    exactly = {one: one.fp32_precision for one in _PRECISE if hasattr(one, "fp32_precision")}
     torch.use_deterministic_algorithms(deterministic, warn_only=True)
     # torch would fill each new tensor with NaN, on which no bit of a right program depends.
     filling.fill_uninitialized_memory = False
@@ -105,5 +110,12 @@ def kernels(*, deterministic: bool, tf32: bool) -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=warn_only)
         filling.fill_uninitialized_memory = before[1]
-        torch.set_float32_matmul_precision(precision)
-        torch.backends.cudnn.allow_tf32 = of_convolutions
+        torch.set_float32_matmul_precision(precision[0])
+        torch.backends.cudnn.allow_tf32 = precision[1]
+        for one, value in exactly.items():
+            one.fp32_precision = value
+
+
+_BACKENDS: Any = torch.backends  # typed in part
+_PRECISE: tuple[Any, ...] = (_BACKENDS.cuda.matmul, getattr(_BACKENDS.mkldnn, "matmul", None))
+"""What `torch.set_float32_matmul_precision` sets, in torch 2.9 and later."""

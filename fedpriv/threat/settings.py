@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedpriv.federation.client import unusable_device
 from fedpriv.metrics.ocr import OCR
 from fedpriv.threat.candidates import Candidates
 from fedpriv.threat.knowledge import Assumed
@@ -158,8 +159,8 @@ class AttackSettings:
             raise ValueError(
                 f"target={self.target!r}: expected a round's number, or {', '.join(TARGETS)}"
             )
-        if torch.device(self.on).type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"device={self.device!r}: torch finds no GPU here; take cpu")
+        if self.device not in (None, "cpu") and (cannot := unusable_device(self.on)):
+            raise ValueError(f"device={self.device!r}: {cannot}")
 
 
 ALWAYS = ("device", "ocr", "originals", "retrain", "seed", "threads")

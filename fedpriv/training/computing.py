@@ -27,6 +27,9 @@ PRECISIONS = ("float32", "tf32", "bf16", "fp16")
 FIRST_SCALE = 2.0**16
 """By how much a loss in fp16 is multiplied at first, as in torch's GradScaler."""
 
+MOST_VARIANTS = 128
+"""Of compiled layers, in one process."""
+
 LARGEST_DIFFERENCE = 1e-3
 """How far, relatively, a loss may be from the one that its parts add up to."""
 
@@ -85,8 +88,12 @@ class Computing:
         # Without its cache of converted weights, which torch.func's transforms would share.
         return torch.autocast(kind, dtype=dtype, cache_enabled=False)
 
-    def prepare(self, model: nn.Module) -> None:
+    def prepare(self, model: nn.Module, *, compiles: bool = True) -> None:
         """Turns checkpointing or compilation on in the model's layers of transformers, in place.
+
+        Args:
+            model: to be trained.
+            compiles: whether to compile, too; a trial need not.
 
         Raises:
             ValueError: if one of them is set, and the model has no such layer.
@@ -103,8 +110,12 @@ class Computing:
         if self.compile:
             from transformers.modeling_layers import GradientCheckpointingLayer  # slow to import
 
+            # All kinds of layers count as one function there, and each has variants: for a single
+            # example, with and without gradients. Beyond the limit layers would not be compiled.
+            config: Any = torch._dynamo.config
+            config.recompile_limit = max(config.recompile_limit, MOST_VARIANTS)
             for layer in layers:
-                if isinstance(layer, GradientCheckpointingLayer):
+                if compiles and isinstance(layer, GradientCheckpointingLayer):
                     # For any size at once: what was compiled may not depend on what came before.
                     layer.compile(dynamic=True)
             return
@@ -127,17 +138,22 @@ class Computing:
         """
         found, per_example = [], hasattr(client, "per_example")
         name = type(client).__name__
-        if torch.device(device).type == "cpu":
-            if self.precision in ("tf32", "fp16"):
-                found.append(
-                    f"training.precision={self.precision!r}: needs a GPU, and federation.device is "
-                    "'cpu'; take 'bf16' or 'float32'"
-                )
-            if not self.deterministic:
-                found.append(
-                    "training.deterministic=false: federation.device is 'cpu', where each kernel "
-                    "gives the same bits; leave it out"
-                )
+        kind = torch.device(device).type
+        if self.precision in ("tf32", "fp16") and kind == "cpu":
+            found.append(
+                f"training.precision={self.precision!r}: needs a GPU, and federation.device is "
+                "'cpu'; take 'bf16' or 'float32'"
+            )
+        elif self.precision == "tf32" and not _has_tf32(device):
+            found.append(
+                f"training.precision='tf32': {device} has no TF32, which NVIDIA's GPUs have since "
+                "2020 (A100, RTX 30); take 'float32', 'bf16' or 'fp16'"
+            )
+        if not self.deterministic and kind in ("cpu", "mps", "xpu"):
+            found.append(
+                f"training.deterministic=false: federation.device is {device!r}, where it changes "
+                "nothing; leave it out"
+            )
         if self.compile and self.checkpointing:
             found.append("training.compile=true: not with training.checkpointing; leave one out")
         if self.precision == "fp16" and per_example:
@@ -265,6 +281,13 @@ class Backward:
             sums.append(loss.detach())
             weights.append(torch.as_tensor(weight))
         return torch.stack(sums).sum(), torch.stack(weights).sum().clamp(min=1)
+
+
+def _has_tf32(device: str) -> bool:
+    """Whether a device rounds to TF32; of one that is not there, only its kind can be told."""
+    if torch.device(device).type in ("mps", "xpu"):
+        return False
+    return not torch.cuda.is_available() or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def sum_and_weight(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int]:
