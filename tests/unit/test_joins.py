@@ -40,7 +40,6 @@ OURS = {
     "Path(scratch) / target.name": "typed",
     "folder / table": "of our list",
     "folder / state": "of our list",
-    "parent.path / str(number)": "a number",
     "root / RETRAINED / name": "of names that `run_files.names` lists",
 }
 PATHS = ("path", "folder", "root", "place", "home", "parent", "cache", "scratch", "where")
