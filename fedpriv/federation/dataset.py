@@ -52,6 +52,7 @@ class FederatedDataset:
         public: documents that are neither trained on nor held out: the adversary's own.
         canary_rate: the probability with which each canary was trained on.
         held_out: what the column `document` of `test` counts; empty where there are none.
+        first: the model as it is built for the run's seed, if it was built to read the documents.
     """
 
     build_model: Callable[[], nn.Module]
@@ -68,6 +69,7 @@ class FederatedDataset:
     public: tuple[Document, ...] = ()
     canary_rate: float = 0.5
     held_out: tuple[Document, ...] = ()
+    first: nn.Module | None = field(default=None, repr=False, compare=False)
 
     @functools.cached_property
     def parts(self) -> Mapping[str, TrainingMembership]:
@@ -284,6 +286,7 @@ class DocumentData:
             public=dealt.of(dealt.public),
             canary_rate=self.canary_rate,
             held_out=test,
+            first=model,
         )
 
     def dealt(self, seed: int) -> ClientSplit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import gc
 import json
@@ -179,7 +180,9 @@ class Federation(Parts):
             raise Unworkable([f"federation.device={settings.device!r}: {cannot}"])
         try:
             start = self.data.bind(self.model, self.seed)
-            self.bound = _tuned(start, self.finetuning, self.seed)
+            tuned = _tuned(start, self.finetuning, self.seed)
+            self._model: nn.Module | None = tuned.first
+            self.bound = replace(tuned, first=None)
         except (ValueError, OSError):
             raise  # they say what is wrong with which setting or file
         except Exception as error:
@@ -195,8 +198,7 @@ class Federation(Parts):
             raise Unworkable(problems)
         self.published: list[str] = []
         if self.pretraining:
-            self.bound = self._pretrained(self.pretraining, start)
-        self._model: nn.Module | None = None
+            self._model, self.bound = None, self._pretrained(self.pretraining, start)
         self.data_digest, self.parameters = "", 0
         private = self.algorithm.mechanism is not None
         self.spec = WorkerSpec(
@@ -217,10 +219,7 @@ class Federation(Parts):
     def first_model(self) -> nn.Module:
         """Returns the model as round 1 starts from it, the one that there is, or a new one."""
         model, self._model = self._model, None
-        if model is None:
-            with reproducible_torch(self.settings.threads, self.settings.device):
-                model = seeded_model(self.bound.build_model, self.seed)
-        return model
+        return seeded_model(self.bound.build_model, self.seed) if model is None else model
 
     def new_salt(self) -> str:
         """Returns a salt for one run, empty if there is to be none."""
@@ -267,7 +266,7 @@ class Federation(Parts):
                 "clients"
             )
         problems += _training_problems(
-            self.client, self.bound, self.seed, self.settings, self.computing
+            self.client, self.bound, self.seed, self.settings, self.computing, self._model
         )
         problems += trackers.problems(self.settings.trackers)
         problems += [p for k in self.keepers for p in k.problems(self.bound, self.seed)]
@@ -293,7 +292,8 @@ class Federation(Parts):
             device=self.settings.device,
             computing=self.computing,
         )
-        return _tuned(replace(start, build_model=build), self.finetuning, self.seed)
+        pretrained = replace(start, build_model=build, first=None)
+        return _tuned(pretrained, self.finetuning, self.seed)
 
     @property
     def clients(self) -> int:
@@ -942,7 +942,7 @@ def _tuned(bound: FederatedDataset, finetuning: FineTuning | None, seed: int) ->
         finetuning.apply(model)
     except ValueError as error:
         raise Unworkable([f"finetuning: {error}"]) from error
-    return replace(bound, build_model=build)
+    return replace(bound, build_model=build, first=None)
 
 
 def _training_problems(
@@ -951,6 +951,7 @@ def _training_problems(
     seed: int,
     settings: Settings,
     computing: Computing,
+    first: nn.Module | None,
 ) -> list[str]:
     """Returns what keeps the client half from training this model on these examples.
 
@@ -959,7 +960,8 @@ def _training_problems(
     """
     try:
         with reproducible_torch(settings.threads, settings.device):
-            model = seeded_model(bound.build_model, seed).to(settings.device).train()
+            model = _copied(first) or seeded_model(bound.build_model, seed)
+            model = model.to(settings.device).train()
             look = getattr(client, "problems", None)
             found = [f"client: {p}" for p in look(model, bound.train)] if look else []
             found += computing.problems(client, model, settings.device)
@@ -989,6 +991,14 @@ def _training_problems(
     except Exception as error:
         return [f"model: cannot learn from its first examples: {_in_a_line(error)}"]
     return []
+
+
+def _copied(model: nn.Module | None) -> nn.Module | None:
+    """Returns a copy of a model, which is quicker than drawing it; None where there is none."""
+    try:
+        return copy.deepcopy(model)
+    except Exception:  # of something in a model of one's own that cannot be copied
+        return None
 
 
 def _in_a_line(error: Exception) -> str:

@@ -17,9 +17,17 @@ from fedpriv.runtime.seeds import torch_seed
 
 
 def seeded_model(build_model: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Builds the model with the weights of this seed, the same in every process."""
-    with isolated_randomness(torch_seed(seed, "model initialisation")):
-        return build_model()
+    """Builds the model with the weights of this seed, the same in every process.
+
+    By one thread: how many factorise a matrix may decide about the bits of what is drawn.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with isolated_randomness(torch_seed(seed, "model initialisation")):
+            return build_model()
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager
