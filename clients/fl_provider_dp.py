@@ -81,7 +81,7 @@ class ProviderUpdates:
         method: how a single step of each provider is computed: "loop" takes one provider after the
             other, "vmap" many at once. The changes are the same up to rounding. "auto" takes vmap
             on a GPU and for small models on a CPU, and the loop if there are more steps than one,
-            if training.precision or training.microbatch needs it, or if vmap fails, as it does with
+            if another setting of the training needs it, or if vmap fails, as it does with
             dropout. With "vmap", a failure is an error.
     """
 

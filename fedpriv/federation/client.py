@@ -7,7 +7,6 @@ global random number generator.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -357,8 +356,12 @@ class ClientWorker:
         spec = self.spec.at(context)
         own = {"memory": memory, "key": spec.noise, "secret": spec.masks}
         how = spec.computing
-        kernels = {"deterministic": how.deterministic, "tf32": how.precision == "tf32"}
-        with reproducible_torch(spec.threads, spec.device, **kernels):
+        with reproducible_torch(
+            spec.threads,
+            spec.device,
+            deterministic=how.deterministic,
+            tf32=how.precision == "tf32",
+        ):
             computed, notes = self._train((client, message), instruction, parameters, own)
             # A half of one's own may return arrays. Masks are the host's.
             update = {
@@ -480,29 +483,6 @@ def _settings(module: nn.Module) -> dict[str, bool | int | float | str | None]:
     """Returns the plain values among a module's attributes."""
     plain = (bool, int, float, str, type(None))
     return {k: v for k, v in vars(module).items() if isinstance(v, plain)}
-
-
-def gpus_of(device: str) -> list[str]:
-    """Returns the GPUs that workers share by "cuda", by name; none for a device that is one."""
-    if device != "cuda":
-        return []
-    count = torch.cuda.device_count()  # CUDA looks at the names up to the first that is none
-    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return [name.strip() for name in given if name.strip()][:count] or [*map(str, range(count))]
-
-
-def unusable_device(name: str) -> str | None:
-    """Returns why torch cannot use a device here, and which ones it can; None if it can."""
-    try:
-        torch.ones(1, device=name).item()  # fails on "meta" too, which holds no numbers
-    except Exception as error:
-        kind = name.partition(":")[0]
-        why = str(error).splitlines()[0]
-        if kind not in ("cpu", "cuda", "mps", "xpu"):
-            why = "torch has no device of that name to train on"
-        there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-        return f"{why.rstrip('.')}; this machine has {', '.join(there)}"
-    return None
 
 
 def _check(computed: ClientUpdate, parameters: Vectors, instruction: Instruction) -> None:

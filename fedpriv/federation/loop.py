@@ -27,7 +27,7 @@ from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.data.document import providers
 from fedpriv.data.examples import Examples, provider_number
 from fedpriv.federation import same_data
-from fedpriv.federation.client import Client, WorkerSpec, build_app, gpus_of, unusable_device
+from fedpriv.federation.client import Client, WorkerSpec, build_app
 from fedpriv.federation.cohort_batch import cohort_batch
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.faults import striking
@@ -79,7 +79,13 @@ from fedpriv.runtime.run_folder import (
 )
 from fedpriv.runtime.seeds import torch_seed
 from fedpriv.runtime.tensors import digest
-from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch, seeded_model
+from fedpriv.runtime.torch_state import (
+    gpus_of,
+    isolated_randomness,
+    reproducible_torch,
+    seeded_model,
+    unusable_device,
+)
 from fedpriv.runtime.trackers import base as trackers
 from fedpriv.runtime.vectors import ParameterLayout, as_tensor, on_host
 from fedpriv.runtime.versions import versions

@@ -1,4 +1,4 @@
-"""Global state of torch, set so that the same seed gives the same bits, and then restored."""
+"""Devices of torch, and its global state: set for the same bits from a seed, then restored."""
 
 from __future__ import annotations
 
@@ -127,3 +127,26 @@ def kernels(*, deterministic: bool, tf32: bool) -> Iterator[None]:
 _BACKENDS: Any = torch.backends  # typed in part
 _PRECISE: tuple[Any, ...] = (_BACKENDS.cuda.matmul, getattr(_BACKENDS.mkldnn, "matmul", None))
 """What `torch.set_float32_matmul_precision` sets, in torch 2.9 and later."""
+
+
+def gpus_of(device: str) -> list[str]:
+    """Returns the GPUs that workers share by "cuda", by name; none for a device that is one."""
+    if device != "cuda":
+        return []
+    count = torch.cuda.device_count()  # CUDA looks at the names up to the first that is none
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return [name.strip() for name in given if name.strip()][:count] or [*map(str, range(count))]
+
+
+def unusable_device(name: str) -> str | None:
+    """Returns why torch cannot use a device here, and which ones it can; None if it can."""
+    try:
+        torch.ones(1, device=name).item()  # fails on "meta" too, which holds no numbers
+    except Exception as error:
+        kind = name.partition(":")[0]
+        why = str(error).splitlines()[0]
+        if kind not in ("cpu", "cuda", "mps", "xpu"):
+            why = "torch has no device of that name to train on"
+        there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        return f"{why.rstrip('.')}; this machine has {', '.join(there)}"
+    return None

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedpriv.federation.client import unusable_device
 from fedpriv.metrics.ocr import OCR
+from fedpriv.runtime.torch_state import unusable_device
 from fedpriv.threat.candidates import Candidates
 from fedpriv.threat.knowledge import Assumed
 

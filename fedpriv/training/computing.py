@@ -34,6 +34,14 @@ LARGEST_DIFFERENCE = 1e-3
 """How far, relatively, a loss may be from the one that its parts add up to."""
 
 
+_OF_EACH = {
+    "microbatch": "it computes the gradient of each example already; "
+    "client.per_example.chunk_size sets how many of them at once",
+    "compile": "it clips the gradient of each example, which compiled layers do not make",
+}
+"""Why a half that clips single examples does not follow a setting."""
+
+
 @dataclass(frozen=True)
 class Computing:
     """How clients, and pretraining, compute gradients.
@@ -50,10 +58,11 @@ class Computing:
             batch at once.
         checkpointing: whether the layers keep only their inputs and compute the rest again in the
             backward pass, which takes less memory and more time.
-        compile: whether torch compiles the layers of transformers, each kind once, for batches of
-            any size. It takes a minute at first, and pays on a GPU with large batches.
-        deterministic: whether a GPU takes kernels that give the same bits each time. Those of its
-            fastest kernels differ from run to run.
+        compile: whether torch compiles the layers of transformers, in a few variants for each kind,
+            one of which takes batches of any size. It takes a minute at first, and pays on a GPU
+            with large batches.
+        deterministic: whether a GPU takes kernels that give the same bits each time. What its
+            fastest kernels compute differs in the last bits from run to run.
     """
 
     precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
@@ -161,18 +170,15 @@ class Computing:
                 f"training.precision='fp16': {name} clips the gradient of each example, and small "
                 "values would be lost before that; take 'bf16', which has the range of float32"
             )
-        for setting in ("precision", "microbatch", "compile"):
-            if setting not in self.changed() or setting in getattr(client, "computes", ()):
-                continue
-            advice = (
-                "it computes the gradient of each example already; client.per_example.chunk_size "
-                "sets how many of them at once"
-                if per_example and setting == "microbatch"
-                else "it clips the gradient of each example, which compiled layers do not make"
-                if per_example and setting == "compile"
-                else "it does not follow this setting (its class variable `computes` would name it)"
-            )
-            found.append(f"training.{setting}={getattr(self, setting)!r}: {name}: {advice}")
+        advice = dict.fromkeys(
+            ("precision", "microbatch", "compile"),
+            "it does not follow this setting (its class variable `computes` would name it)",
+        )
+        found += [
+            f"training.{setting}={getattr(self, setting)!r}: {name}: {told}"
+            for setting, told in (advice | (_OF_EACH if per_example else {})).items()
+            if setting in self.changed() and setting not in getattr(client, "computes", ())
+        ]
         way = "client.per_example.method" if per_example else "client.method"
         if getattr(getattr(client, "per_example", client), "method", "") == "vmap":
             if self.checkpointing:
@@ -180,7 +186,7 @@ class Computing:
                     f"training.checkpointing=true: {way}='vmap' cannot compute activations again; "
                     "take 'auto' or 'loop'"
                 )
-            if not per_example and self.alone:
+            elif not per_example and self.alone:
                 found.append(
                     f"{way}='vmap': takes whole batches, and not with training.{self.alone}; take "
                     "'auto' or 'loop'"

@@ -164,11 +164,12 @@ class Pretraining:
         with contextlib.suppress(OSError, SafetensorError, ValueError, TypeError, KeyError):
             _metadata(path)  # fails if the file is not there, or damaged
             return path
-        kernels = {
-            "deterministic": computing.deterministic,
-            "tf32": computing.precision == "tf32",
-        }
-        with reproducible_torch(threads, device, **kernels):
+        with reproducible_torch(
+            threads,
+            device,
+            deterministic=computing.deterministic,
+            tf32=computing.precision == "tf32",
+        ):
             loss = self._train(model, public, torch.device(device), computing)
         state = {n: t.detach().cpu().contiguous().clone() for n, t in model.state_dict().items()}
         # One entry, because safetensors writes several in an order that changes by the run.

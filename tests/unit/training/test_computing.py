@@ -410,6 +410,9 @@ def test_providers_are_computed_one_by_one_where_several_batches_cannot_be_one()
         by_vmap = dataclasses.replace(half, method="vmap")
         (problem,) = computing.problems(by_vmap, Net(), "cuda")
         assert f"not with training.{computing.alone}; take 'auto' or 'loop'" in problem
+    by_vmap = dataclasses.replace(half, method="vmap")
+    (problem,) = Computing(checkpointing=True).problems(by_vmap, Net(), "cuda")
+    assert "client.method='vmap' cannot compute activations again" in problem  # and that once
     assert half.choice(Net(), "cuda", Computing("tf32"))[0] == "vmap"
 
 

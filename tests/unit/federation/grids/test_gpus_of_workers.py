@@ -8,8 +8,8 @@ import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedpriv.federation.client import gpus_of
 from fedpriv.federation.grids.processes import ProcessGrid
+from fedpriv.runtime.torch_state import gpus_of
 
 
 def app_that_tells():
