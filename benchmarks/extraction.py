@@ -35,8 +35,8 @@ from fedpriv.data.examples import Examples
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.models.donut import donut
 from fedpriv.runtime.torch_state import reproducible_torch
-from fedpriv.runtime.workers.jobs import Pool
 from fedpriv.studies import retraining
+from fedpriv.studies.trials import Store, Trial
 from fedpriv.threat.access import TrainingDocuments
 from fedpriv.training.loops import Optimizer, train_epoch
 
@@ -84,8 +84,8 @@ def splits(options: argparse.Namespace) -> Iterator[Row]:
 
 def by_fedpriv(plan: retraining.Plan, folder: Path, base: experiment.Experiment) -> None:
     """Trains as an attack does, the start of Ray and of its workers included."""
-    jobs = {name: (settings, str(folder / name)) for name, settings in plan.items()}
-    Pool(WORKERS, base.ray, lambda line: None).map(retraining.train, jobs)
+    trials = [Trial(settings, name, named=name) for name, settings in plan.items()]
+    Store(folder).run_all(trials, WORKERS, lambda line: None, ray=base.ray)
 
 
 Prepared = tuple[Callable[[], Any], Examples, Optimizer, int, int]

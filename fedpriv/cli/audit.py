@@ -84,8 +84,8 @@ def command(
     from fedpriv.config import experiment
     from fedpriv.config.trust import check_before_resume
     from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems
-    from fedpriv.report.build import REPORT, write_report
-    from fedpriv.runtime.run_folder import CONFIG, RunFolder
+    from fedpriv.report.build import write_report
+    from fedpriv.runtime.run_folder import CONFIG, REPORT, RunFolder
     from fedpriv.studies.running import to_stderr
     from fedpriv.threat.mechanism import keep_audit
 

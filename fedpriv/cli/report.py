@@ -40,13 +40,13 @@ def command(run_dir: Path, redacted: bool) -> int:
     from fedpriv.runtime.run_files import Damaged
     from fedpriv.runtime.run_folder import RunFolder
     from fedpriv.runtime.run_lock import InUse
-    from fedpriv.studies import assessment
+    from fedpriv.studies import assessment, trials
     from fedpriv.studies import sweep_page as sweep
 
     if (run_dir / sweep.RESULTS).is_file() and not (run_dir / "config.yaml").is_file():
         print(sweep.write_page(run_dir, redacted=redacted))
         return 0
-    if (run_dir / assessment.PLAN).is_file() and not (run_dir / "config.yaml").is_file():
+    if (run_dir / trials.PLAN).is_file() and not (run_dir / "config.yaml").is_file():
         if redacted:
             print(assessment.write_redacted(run_dir))
         else:

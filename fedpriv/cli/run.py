@@ -137,9 +137,10 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
 def _several(name: str, overrides: Sequence[str]) -> int:
     """Runs every combination of the values that the overrides name, as a table."""
     from fedpriv.runtime.progress import for_this_terminal
+    from fedpriv.runtime.run_folder import REPORT
     from fedpriv.studies import sweep, sweep_jobs
     from fedpriv.studies.running import to_stderr
-    from fedpriv.studies.sweep_page import REPORT, lines
+    from fedpriv.studies.sweep_page import lines
 
     table = sweep.of_runs(name, overrides)
     folder, measured = sweep_jobs.run(table, for_this_terminal, to_stderr)
@@ -172,7 +173,7 @@ def _summarise(result: Result) -> None:
     from fedpriv.privacy.statement import summary
     from fedpriv.report.wording import counted, show_rounds
     from fedpriv.runtime.progress import describe
-    from fedpriv.runtime.run_folder import LEDGER, RunFolder
+    from fedpriv.runtime.run_folder import LEDGER, REPORT, RunFolder
 
     if result.metrics:
         last = result.metrics[-1]
@@ -190,6 +191,6 @@ def _summarise(result: Result) -> None:
         print("to count rounds in which clients are missing, set strategy.threshold below 1")
     for line in summary(ledger) if ledger else ():
         print(line)
-    report = result.run_dir / "report.html"
+    report = result.run_dir / REPORT
     if report.is_file():
         print(f"report: {report}")

@@ -49,9 +49,10 @@ from fedpriv.report.wording import (
     unit_of,
 )
 from fedpriv.runtime import run_lock, run_log
+from fedpriv.runtime.run_folder import REPORT
 from fedpriv.threat.results import Table
 
-REPORT, REDACTED = "report.html", "report-redacted.html"
+REDACTED = "report-redacted.html"
 
 COST_SHADES = (0, 2, 4, 3, 5)
 """Without the colour that marks failed clients and refused rounds."""

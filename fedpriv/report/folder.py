@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 from fedpriv.data.document import Box, DataError, read_image
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_files import Damaged
-from fedpriv.runtime.run_folder import BOOKED, FINDINGS, LEDGER, RESULT, with_booked
+from fedpriv.runtime.run_folder import BOOKED, FINDINGS, LEDGER, REPORT, RESULT, with_booked
 from fedpriv.runtime.run_settings import settings_from, settings_text
 from fedpriv.runtime.verify import RETRAINED
 from fedpriv.threat.results import Result, read_result
@@ -250,7 +250,7 @@ class RunReader:
                 name,
                 self.rounds(f"{place}/metrics.jsonl"),
                 planned if is_round(planned) else None,
-                bool(self.names(place, "report.html")),
+                bool(self.names(place, REPORT)),
             )
             trainings.append(training)
         return trainings

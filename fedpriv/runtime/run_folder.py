@@ -58,6 +58,7 @@ Behind it stands the folder that it was drawn for. A copy of the folder, in whic
 answer, would send other sums under the same noise: it draws a salt of its own."""
 FINDINGS = "findings"
 RESULT = "result.json"
+REPORT = "report.html"
 """The name of an attack's result in its folder under `FINDINGS`."""
 
 _MODEL, _STRATEGY, _META = "model/", "strategy/", "fedpriv"

@@ -11,7 +11,15 @@ from typing import Any
 
 import pandas as pd
 
-from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, PARTITION, RESULT, RunFolder
+from fedpriv.runtime.run_folder import (
+    FINDINGS,
+    LEDGER,
+    METRICS,
+    PARTITION,
+    REPORT,
+    RESULT,
+    RunFolder,
+)
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "gdp")
 NUMBER = ("value", "low", "high", "control", "detectable", "p_value", "n", "unit")
@@ -132,6 +140,6 @@ def html(folder: RunFolder) -> str:
         one_each = one_each.drop_duplicates("attack").set_index("attack").sort_index()
         columns = ["verdict", "number", "value", "low", "high", "control"]
         parts.append(one_each[columns].to_html(float_format="{:.3g}".format, na_rep="—"))
-    if folder.has("report.html"):
+    if folder.has(REPORT):
         parts.append("<p>The whole report is <code>report.html</code> in that folder.</p>")
     return "".join(parts)

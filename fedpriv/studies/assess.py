@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import inspect
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +20,8 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedpriv.config import attack, experiment, trust
+from fedpriv.config import attack, experiment
 from fedpriv.config.attack import Order
-from fedpriv.config.construct import import_target
 from fedpriv.config.experiment import Mistakes
 from fedpriv.data.digests import documents_digest
 from fedpriv.federation.dataset import DocumentData
@@ -32,21 +29,16 @@ from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.private_strategy import PrivateStrategy
 from fedpriv.models.field_model import as_field_model
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.report.build import write_report
 from fedpriv.runtime import run_lock, versions
-from fedpriv.runtime.memory import release_free_blocks, watched_memory
-from fedpriv.runtime.run_folder import FINAL, FINDINGS, RESULT, RunFolder
+from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.runtime.workers.jobs import JobsFailed, Pool, reason_of
-from fedpriv.runtime.workers.ray_session import RaySettings
-from fedpriv.studies import attacking, retraining, running
+from fedpriv.studies import running, trials
 from fedpriv.studies.assess_matrix import Asked, Defence, Matrix, chosen
 from fedpriv.studies.assessed import NONE, START
-from fedpriv.studies.assessment import ALARM_LEVEL, COST, ERRORS, JSON, PLAN, RUNS
-from fedpriv.studies.resumable import digest, newest
+from fedpriv.studies.assessment import ALARM_LEVEL, ERRORS, JSON
+from fedpriv.studies.trials import RUNS, TRAINING, Store, Trial, finding
 from fedpriv.threat import access
 from fedpriv.threat.attack import NotApplicable
-from fedpriv.threat.mechanism import NAME as AUDIT
 from fedpriv.threat.runner import ThreatModel
 
 OURS = {
@@ -57,6 +49,7 @@ OURS = {
     "attack": "write 'attacks=[…]'",
     "federation.workers": "write workers=",
     "federation.report": "every training has its report",
+    "privacy.audit": "the mechanism of every private training is measured",
 }
 """Settings that an assessment makes itself, and what to write in their place."""
 
@@ -88,6 +81,7 @@ class Training:
         overrides: of the experiment, which `fedpriv run` takes.
         orders: overrides of each attack on it, by the attack's name.
         start: the folder of the model that it begins from; "" of such a model itself.
+        private: whether its mechanism is measured.
     """
 
     defence: str
@@ -96,12 +90,12 @@ class Training:
     overrides: tuple[str, ...]
     orders: Mapping[str, tuple[str, ...]]
     start: str = ""
+    private: bool = False
 
-    @property
+    @functools.cached_property
     def run(self) -> str:
         """The name of its folder, the same for the same settings."""
-        kept = {k: v for k, v in self.config.items() if k not in ("runs", experiment.COMPOSED)}
-        return digest(kept)
+        return Trial(self.config).name
 
 
 @dataclass(frozen=True)
@@ -143,12 +137,26 @@ class Assessment:
         """Returns the plan that an assessment's folder keeps: all but the trainings' settings."""
         rows = [
             {"defence": t.defence, "seed": t.seed, "run": t.run, "overrides": t.overrides}
-            | {"findings": {name: _finding(name, order) for name, order in t.orders.items()}}
+            | {"findings": {name: finding(name, order) for name, order in t.orders.items()}}
             | {"orders": t.orders, "start": t.start}
             for t in self.trainings
         ]
         plan = dataclasses.asdict(dataclasses.replace(self, trainings=()))
-        return json.loads(json.dumps({**plan, "trainings": rows}))  # type: ignore[no-any-return]
+        return {**plan, "trainings": rows}
+
+    def trials(self) -> list[Trial]:
+        """Returns its trainings with the attacks on them; several may be one training."""
+        made, titles = list[Trial](), dict[str, str]()
+        for one in self.trainings:
+            title = f"{one.defence}, seed {one.seed}"
+            if titles.setdefault(title, one.run) != one.run:  # another model to start from
+                title = f"{title}, {one.run}"
+            names = {finding(name, order): name for name, order in one.orders.items()}
+            orders = {place: one.orders[name] for place, name in names.items()}
+            called = {place: f"{title}: {name}" for place, name in names.items()}
+            audit = ALARM_LEVEL if one.private else None
+            made.append(Trial(one.config, title, orders, called, audit=audit, report=True))
+        return made
 
 
 def read(
@@ -260,6 +268,7 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
         refused = refused or _idle(defence, model, made)
         defences.append(dataclasses.replace(defence, refused=refused))
         changed = tuple(w for w in defence.run if w.lstrip("+~").startswith(OF_THE_START))
+        strategy = "" if refused else experiment.build(load(*words), source).strategy
         for seed in () if refused else plan.seeds:
             with_seed = (*words, f"seed={seed}")
             config = load(*with_seed)
@@ -268,7 +277,10 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
             begun = (*base.run, *changed, "keep=[]", *bare, *ALONE, "rounds=0", f"seed={seed}")
             start = Training(START, seed, load(*begun), begun, {})
             starts.setdefault(start.run, start)
-            trainings.append(Training(defence.name, seed, config, with_seed, orders, start.run))
+            private = isinstance(strategy, PrivateStrategy) and bool(config["rounds"])
+            trainings.append(
+                Training(defence.name, seed, config, with_seed, orders, start.run, private)
+            )
     if misspelt:  # one that does not fit the experiment is told, and the others are trained
         raise Mistakes(f"the defences of {source}", misspelt)
     plan = dataclasses.replace(
@@ -327,18 +339,11 @@ def _idle(defence: Defence, model: Any, made: Sequence[Asked]) -> str:
 
 
 def _own_parts(plan: Assessment) -> dict[str, str]:
-    """Returns hashes of the code and of the documents.
-
-    With other ones, the same settings are another assessment.
-    """
+    """Returns hashes of the code and of the documents: with others, it is another assessment."""
     first = [one for one in plan.trainings if one.seed == plan.seeds[0]]  # others name no others
     orders = {order for one in first for order in one.orders.values()}
     configs = [*(one.config for one in first), *map(attack.compose, sorted(orders))]
-    found = {"fedpriv": versions.code()}
-    for path in {path for config in configs for _, path in trust.targets(config, "")}:
-        if path.partition(".")[0] not in ("fedpriv", "torch", "flwr"):
-            file = Path(getattr(inspect.getmodule(import_target(path)), "__file__", None) or path)
-            found[path] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+    found = trials.code_of(configs)
     parts = experiment.build(plan.trainings[0].config, plan.experiment)
     if isinstance(parts.data, DocumentData):
         found["documents"] = documents_digest(parts.data.dealt(plan.seeds[0]).documents)
@@ -435,110 +440,20 @@ def run(
             0 does one after the other in this process.
         tell: shows one line.
     """
-    settings, place = plan.as_json(), plan.place
-
-    def same(folder: RunFolder) -> bool:
-        before = folder.read_json(PLAN) or {}
-        made = before.pop("made", {})
-        return before == settings and made.get("commit") == now["commit"]
-
-    now = {"commit": versions.commit()}
-    folder = newest(place, same)
-    if folder is None:
-        folder = RunFolder.create(place.parent, place.name)
-        made = {**now, "date": versions.today(), "machine": versions.machine()}
-        folder.write_json(PLAN, {**settings, "made": made})
-    elif (folder.path / JSON).is_file():
+    folder = trials.begun(plan.place, plan.as_json())
+    if (folder.path / JSON).is_file():
         tell(f"{folder.path} is of the same settings; what is done there is not done again")
     with run_lock.writing(folder.path, "assess"):
         folder.write_json(ERRORS, {})
-        jobs, titles = dict[str, Job](), dict[str, str]()
-        for one in plan.trainings:
-            path = folder.path / RUNS / one.run
-            orders = {_finding(name, order): order for name, order in one.orders.items()}
-            title = f"{one.defence}, seed {one.seed}"
-            if one.run not in titles and title in titles.values():  # another model to start from
-                title = f"{title}, {one.run}"
-            title = titles.setdefault(one.run, title)
-            _, _, others = jobs.get(title, (None, None, {}))
-            jobs[title] = (one.config, str(path), {**others, **orders})
         for defence in plan.defences:
             if defence.refused:
                 tell(f"not trained: {defence.name}: {defence.refused}")
-        todo = sum(not (Path(path) / FINAL).is_file() for _, path, _ in jobs.values())
+        store, every = Store(folder.path / RUNS), plan.trials()
+        done = {one.name: store.is_done(one, TRAINING) for one in every}
         tell(
-            f"{folder.path}: {len(jobs)} trainings of {len(plan.defences)} defences and the model "
-            f"that they start from, {todo} to do"
+            f"{folder.path}: {len(done)} trainings of {len(plan.defences)} defences and the model "
+            f"that they start from, {sum(not one for one in done.values())} to do"
         )
-        pool = Pool(versions.cores() if workers is None else workers, RaySettings(), tell)
-        try:
-            errors = pool.map(carry_out, jobs)
-        except JobsFailed as failed:
-            errors = {title: {"": reason} for title, reason in failed.reasons.items()}
-            errors |= failed.results
-        except (KeyboardInterrupt, SystemExit) as end:
-            end.add_note("repeat the command to go on")
-            raise
-        folder.write_json(ERRORS, {run: errors.get(title, {}) for run, title in titles.items()})
+        failed = store.run(every, versions.cores() if workers is None else workers, tell)
+        folder.write_json(ERRORS, failed)
     return folder
-
-
-Job = tuple[dict[str, Any], str, dict[str, tuple[str, ...]]]
-"""Settings of a training, its folder, and each attack's overrides by the name of its result."""
-
-
-def carry_out(job: Job) -> dict[str, str]:
-    """Trains, measures the mechanism, makes the attacks; returns what failed, by attack, and why.
-
-    The training itself has no name. What was done before is not done again.
-    """
-    config, path, orders = job
-    folder, failed = RunFolder.made(Path(path)), dict[str, str]()
-    if not (folder.path / FINAL).is_file():
-        try:
-            release_free_blocks()  # of what this worker has done before
-            with watched_memory() as most:
-                retraining.train((config, path))
-                folder.write_json(COST, {"memory": most()})
-        except Exception as error:  # of this seed; the others go on
-            return {"": reason_of(error)}
-    _audit(folder, config, failed)
-    for name, overrides in orders.items():
-        run_lock.await_end(folder.path, retraining.MOST_WAIT, name)
-        if folder.has(f"{FINDINGS}/{name}/{RESULT}"):
-            continue
-        try:
-            order = dataclasses.replace(attack.parse(overrides, name), name=name)
-            attacking.made(folder, order, lambda line: None, trust=True)
-        except Exception as error:  # of this attack; the others go on
-            failed[name] = reason_of(error)
-    try:
-        write_report(folder.path)
-    except Exception as error:
-        failed["report"] = reason_of(error)
-    return failed
-
-
-def _audit(folder: RunFolder, config: dict[str, Any], failed: dict[str, str]) -> None:
-    """Measures the mechanism of a private training, which takes seconds."""
-    from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems
-    from fedpriv.threat.mechanism import keep_audit
-
-    parts = experiment.build(config, str(folder.path))
-    private = isinstance(parts.strategy, PrivateStrategy) and parts.rounds
-    if not private or folder.has(f"{FINDINGS}/{AUDIT}/{RESULT}"):
-        return
-    try:
-        federation = parts.assemble(config)
-        if problems := audit_problems(federation):
-            failed[AUDIT] = "; ".join(problems)
-        else:
-            keep_audit(folder, audit_mechanism(federation, parts.rounds, confidence=ALARM_LEVEL))
-    except Exception as error:
-        failed[AUDIT] = reason_of(error)
-
-
-def _finding(name: str, order: Sequence[str]) -> str:
-    """Returns the name of an attack's result, the same for the same settings."""
-    letters = "".join(letter if letter.isalnum() or letter == "_" else "-" for letter in name)
-    return f"{letters[:60]}-{digest(list(order))}"

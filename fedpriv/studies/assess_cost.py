@@ -7,24 +7,22 @@ import dataclasses
 import json
 import math
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpriv.config import experiment
 from fedpriv.config.experiment import Mistakes
 from fedpriv.report.wording import aligned, counted, show_bytes, show_seconds
 from fedpriv.runtime import versions
 from fedpriv.runtime.cache import PROBE, cache_folder, json_digest, write_entry
-from fedpriv.runtime.memory import release_free_blocks, watched_memory
 from fedpriv.runtime.run_folder import METRICS, RunFolder
 from fedpriv.runtime.workers.jobs import reason_of
 from fedpriv.studies.assess import Assessment
 from fedpriv.studies.assess_matrix import Asked
 from fedpriv.studies.assessed import START
-from fedpriv.studies.assessment import JSON, PLAN
+from fedpriv.studies.assessment import JSON
+from fedpriv.studies.trials import PLAN, TRAINING, Store, Trial, carry_out
 from fedpriv.threat.settings import AttackSettings
 
 LEFT_OUT = "left out to fit into"
@@ -78,24 +76,21 @@ def foretold(plan: Assessment, tell: Callable[[str], None]) -> dict[str, Cost]:
 
 def _probe(config: dict[str, Any]) -> Cost:
     rounds = min(PROBED, config["rounds"])
-    settings = {**config, "rounds": rounds, "attack": None}
-    release_free_blocks()  # of the training before
+    trial = Trial({**config, "rounds": rounds, "attack": None}, "the probe")
     # Noise for all rounds takes as long to find as for two.
-    with tempfile.TemporaryDirectory(prefix=PROBE) as folder, watched_memory() as most:
-        path = Path(folder) / "run"
-        began = time.monotonic()
-        parts = experiment.build(settings, "the probe")
-        parts.assemble(settings).run(rounds, run_dir=RunFolder.made(path).path, progress=False)
-        whole, memory = time.monotonic() - began, most()
-        rows = [one for one in RunFolder.existing(path).records(METRICS) if one["round"]]
+    with tempfile.TemporaryDirectory(prefix=PROBE) as folder:
+        carry_out(((store := Store(Path(folder))), trial, TRAINING))
+        cost = store.cost(trial, TRAINING)
+        rows = [one for one in RunFolder(store.place(trial)).records(METRICS) if one["round"]]
     per_round = [sum(one["seconds"].values()) for one in rows]
     trained = min((one["seconds"]["train"] for one in rows), default=0.0)
     evaluated = max((one["seconds"]["evaluate"] for one in rows), default=0.0)
     evaluations = config["rounds"] // max(1, config["federation"]["evaluate_every"])
     left = config["rounds"] - rounds
-    seconds = whole + left * trained + max(0, evaluations - 1) * evaluated * bool(per_round)
+    more = max(0, evaluations - 1) * evaluated * bool(per_round)
+    seconds = cost["seconds"] + left * trained + more
     traffic = max((one["bytes_up"] + one["bytes_down"] for one in rows), default=0)
-    return Cost(seconds, memory, traffic * config["rounds"])
+    return Cost(seconds, cost["memory"], traffic * config["rounds"])
 
 
 def duration(plan: Assessment, costs: Mapping[str, Cost], workers: int) -> float:

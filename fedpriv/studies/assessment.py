@@ -27,11 +27,12 @@ from fedpriv.studies.assessed import NONE, START, Assessed, Cell, Made, Row, as_
 from fedpriv.studies.assessment_page import html
 from fedpriv.studies.effects import CANNOT_TELL, STOPS, WEAKENS, Effect, p_of, usable, verdict_of
 from fedpriv.studies.sweep_page import Interval
+from fedpriv.studies.trials import COST, PLAN, RUNS
 from fedpriv.threat.mechanism import NAME as AUDIT
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Result, read_result
 from fedpriv.threat.statistics import corrected
 
-PLAN, RUNS, ERRORS, COST = "plan.json", "runs", "errors.json", "cost.json"
+ERRORS = "errors.json"
 PAGE, JSON, CSV = "assessment.html", "assessment.json", "assessment.csv"
 REDACTED = "assessment-redacted.html"
 

@@ -21,22 +21,19 @@ from fedpriv.data.document import Document
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Unworkable
 from fedpriv.models.question_answering import QuestionAnswerer
-from fedpriv.report.build import write_report
-from fedpriv.runtime import run_files, run_lock, verify
+from fedpriv.runtime import run_files, verify
 from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.run_folder import CONFIG, FINAL, LEDGER, METRICS, RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.verify import RETRAINED
 from fedpriv.runtime.workers.fork_server import fork_server
 from fedpriv.runtime.workers.jobs import Pool
+from fedpriv.studies.trials import Store, Trial
 from fedpriv.threat.queries import GreyBox, Oracle
 from fedpriv.threat.retrain import PLAN, Variant
 
 SHARED = ("seed=", "federation.device=", "federation.threads=")
 """Overrides of a run that its variants of other experiments take over."""
-
-MOST_WAIT = 90.0
-"""Seconds that a training waits for another process to stop writing its folder."""
 
 RUN_ON = ("attack", "federation", "ray", "rounds")
 """Sections that say how a run goes on, and what follows it; they may change."""
@@ -193,21 +190,15 @@ class Rebuilt:
         self._check_begun({name: plan[name] for name in begun})
         self._build({name: config for name, config in plan.items() if name not in begun})
         folder.write_json(PLAN, (folder.read_json(PLAN) or {}) | plan)
-        places = {name: run_files.make_folder(self.path, f"{RETRAINED}/{name}") for name in plan}
-        jobs = {
-            name: (config, str(places[name]))
-            for name, config in plan.items()
-            if not (places[name] / FINAL).is_file()
-        }
-        self.log(f"{self.path}: {len(plan)} trainings, {len(jobs)} to do")
-        try:
-            self.map(train, jobs)
-        except (KeyboardInterrupt, SystemExit) as end:
-            again = (
-                "the same command" if self.base.attack is None else f"fedpriv resume {self.path}"
-            )
-            end.add_note(f"go on with: {again}; what is trained is not trained again")
-            raise
+        again = "the same command" if self.base.attack is None else f"fedpriv resume {self.path}"
+        told = f"go on with: {again}; what is trained is not trained again"
+        store, places = Store(self.path / RETRAINED, told), dict[str, Path]()
+        for name in plan:
+            places[name] = run_files.make_folder(self.path, f"{RETRAINED}/{name}")
+        every = [Trial(config, name, {}, {"": name}, name) for name, config in plan.items()]
+        missing = sum(not store.is_done(one) for one in every)
+        self.log(f"{self.path}: {len(plan)} trainings, {missing} to do")
+        store.run_all(every, self._workers, self.log, ray=self.base.ray)
         return {name: Trained(place) for name, place in places.items()}
 
     def map(self, function: Callable[[J], R], jobs: Mapping[str, J]) -> dict[str, R]:
@@ -245,7 +236,8 @@ class Rebuilt:
                 config = {**config, "rounds": self.config["rounds"]}
             # A training is done in one process; several go on at a time.
             federation = {**config["federation"], "workers": 0, "report": False}
-            config = {**config, "attack": None, "federation": federation}
+            privacy = {**config["privacy"], "audit": False}  # of the run itself
+            config = {**config, "attack": None, "federation": federation, "privacy": privacy}
             for path, value in variant.values.items():
                 config = experiment.with_value(config, path.split("."), value)
             plan[variant.name] = config
@@ -331,15 +323,3 @@ def _differences(before: Any, now: Any, place: str = "") -> Iterator[str]:
             yield from _differences(before.get(key), now.get(key), join(place, key))
     elif json.dumps(before) != json.dumps(now):
         yield f"{place}={before!r:.80}, where it is {now!r:.80} now"
-
-
-def train(job: tuple[dict[str, Any], str]) -> None:
-    """Trains one variant, or goes on with it, given its settings and its folder."""
-    config, path = job
-    parts = experiment.build(config, path)
-    folder = RunFolder.made(Path(path))
-    run_lock.await_end(folder.path, MOST_WAIT)  # the worker of a driver that was killed
-    begun = (folder.path / CONFIG).is_file()
-    parts.assemble(config).run(parts.rounds, run_dir=folder.path, resume=begun)
-    if parts.federation.report:
-        write_report(folder.path)

@@ -7,73 +7,47 @@ with a sweep that was interrupted.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import json
 import os
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fedpriv.config import attack, experiment
-from fedpriv.config.attack import Order
 from fedpriv.config.experiment import Mistakes
 from fedpriv.data.document import found_in
-from fedpriv.report.wording import show_seconds
 from fedpriv.runtime import run_lock, versions
-from fedpriv.runtime.memory import release_free_blocks, watched_memory
 from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.run_folder import (
-    CONFIG,
-    FINAL,
-    FINDINGS,
-    LEDGER,
-    METRICS,
-    RESULT,
-    RunFolder,
-)
-from fedpriv.runtime.workers.jobs import JobsFailed, Pool
-from fedpriv.runtime.workers.ray_session import RaySettings
-from fedpriv.studies import attacking, running
+from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, REPORT, RESULT, RunFolder
 from fedpriv.studies import claims as claiming
+from fedpriv.studies import running, trials
 from fedpriv.studies import sweep_page as report
 from fedpriv.studies.claims import Measured
-from fedpriv.studies.resumable import digest, newest
-from fedpriv.studies.retraining import MOST_WAIT
 from fedpriv.studies.sweep import Row, Sweep
 from fedpriv.studies.sweep_page import RESULTS, Column, Recorded
+from fedpriv.studies.trials import Store, Trial
 from fedpriv.threat.results import Result, read_result
-
-PLAN, RUNS, COST = "plan.json", "runs", "cost.json"
 
 STARTED_FROM = ("pretrained", "visual")
 """Settings of a model that name weights."""
 
-WORTH_TELLING = 60.0
-"""Seconds that a sweep has left from which on it says so."""
-
 
 @dataclass(frozen=True)
 class Job:
-    """A row under a seed, with everything resolved.
-
-    Attributes:
-        row: of the table.
-        seed: of run and attack.
-        config: of the run.
-        order: of the attack, named by its settings; None runs none.
-        run: name of the run's folder, the same for the same settings.
-    """
+    """A row under a seed: a training, and the row's attack on it, if it has one."""
 
     row: Row
     seed: int
-    config: dict[str, Any] = field(repr=False)
-    order: Order | None
-    run: str
+    trial: Trial
+
+    @property
+    def finding(self) -> str:
+        """The name of its attack's result; "" without an attack."""
+        return next(iter(self.trial.orders), "")
 
 
 def plan(sweep: Sweep) -> list[Job]:
@@ -83,7 +57,7 @@ def plan(sweep: Sweep) -> list[Job]:
         Mistakes: with everything that is wrong, by row.
     """
     load = functools.cache(lambda seed, run: _checked(sweep.experiment, (*run, f"seed={seed}")))
-    ordered = functools.cache(_ordered)
+    ordered = functools.cache(lambda words: trials.finding(attack.parse(words).name, words))
     jobs, problems = [], dict[str, str]()
     try:
         experiment.find(sweep.experiment)
@@ -93,17 +67,17 @@ def plan(sweep: Sweep) -> list[Job]:
         ) from None
     for seed, row in itertools.product(sweep.seeds, sweep.rows):
         try:
-            config, order = load(seed, row.run), None
+            config, orders = load(seed, row.run), dict[str, tuple[str, ...]]()
             if row.attack is not None:
                 seeded = any(text.startswith("seed=") for text in row.attack)
-                settings = (*row.attack, *(() if seeded else (f"seed={seed}",)))
-                order = ordered(settings)
+                words = (*row.attack, *(() if seeded else (f"seed={seed}",)))
+                orders[ordered(words)] = words
         except Mistakes as error:
             for problem in error.problems:
                 problems.setdefault(problem, row.name)
             continue
-        kept = {k: v for k, v in config.items() if k not in ("runs", experiment.COMPOSED)}
-        jobs.append(Job(row, seed, config, order, digest(kept)))
+        title = f"{row.name}, seed {seed}"
+        jobs.append(Job(row, seed, Trial(config, title, orders, dict.fromkeys(orders, title))))
     _refuse(sweep, problems)
     return jobs
 
@@ -134,9 +108,10 @@ def checked(
             with claims that were changed since a result without a note.
     """
     jobs = plan(sweep)
-    last = newest(Path(sweep.runs) / "sweeps" / sweep.name, lambda one: bool(_results(one)))
-    runs = shared or (last and last.path / RUNS)
-    _check_folders(sweep, [one for one in jobs if not (runs and _is_done(one, runs / one.run))])
+    home = Path(sweep.runs) / "sweeps" / sweep.name
+    last = trials.newest(home, lambda _, one: bool(_results(one)))
+    runs = shared or (last and last.path / trials.RUNS)
+    _check_folders(sweep, [one for one in jobs if not (runs and Store(runs).is_done(one.trial))])
     _check_weights(sweep, jobs)
     earlier = {"the result that is kept": kept or {}}
     earlier |= {str(last.path): _results(last)} if last else {}
@@ -146,20 +121,12 @@ def checked(
     return jobs
 
 
-def _is_done(job: Job, place: Path) -> bool:
-    return (place / FINAL).is_file() and _is_attacked(job, place)
-
-
-def _is_attacked(job: Job, place: Path) -> bool:
-    return job.order is None or (place / FINDINGS / job.order.name / RESULT).is_file()
-
-
 def _check_folders(sweep: Sweep, jobs: Sequence[Job]) -> None:
     """Looks for the folders of data sets, which readers miss only when they read."""
     problems = dict[str, str]()
     for job in {one.row.name: one for one in jobs}.values():  # seeds change no folder
         attacked = {} if job.row.attack is None else attack.compose(job.row.attack)
-        for root in map(Path, _roots([job.config, attacked])):
+        for root in map(Path, _roots([job.trial.config, attacked])):
             if not root.exists():
                 problems.setdefault(found_in(root), job.row.name)
     _refuse(sweep, problems)
@@ -178,12 +145,12 @@ def _roots(config: Any) -> Iterator[str]:
 
 def _check_weights(sweep: Sweep, jobs: Sequence[Job]) -> None:
     """Loads the weights that models start from, as those of another model show only then."""
-    models = {json.dumps(job.config["model"], default=str): job for job in reversed(jobs)}
+    models = {json.dumps(job.trial.config["model"], default=str): job for job in reversed(jobs)}
     problems = dict[str, str]()
     for job in reversed(models.values()):
-        if any(job.config["model"].get(name) for name in STARTED_FROM):
+        if any(job.trial.config["model"].get(name) for name in STARTED_FROM):
             try:
-                experiment.model_of(job.config, sweep.name)(labels=("any",))
+                experiment.model_of(job.trial.config, sweep.name)(labels=("any",))
             except (ValueError, OSError) as error:
                 told = " ".join(str(error).split())
                 advice = "; rows=[…] chooses the rows that the weights are for"
@@ -213,43 +180,37 @@ def run(
         JobsFailed: if a training or an attack failed on a worker, after all others have ended.
     """
     jobs = checked(sweep, kept, shared)
-    models = [job.config["model"] for job in jobs]
+    models = [job.trial.config["model"] for job in jobs]
     if any(one.get("size") == "base" and not one.get("pretrained") for one in models):
         tell("models of size=base start from random weights here; pretrained= names published ones")
-    measured, costs = list[Measured](), dict[tuple[str, str], dict[str, Any]]()
-    took: dict[str, float] = {}  # seconds of each row that was not there yet, under its last seed
+    every = [job.trial for job in jobs]
     with ExitStack() as locks:
         if shared:
             shared.mkdir(parents=True, exist_ok=True)
             locks.enter_context(run_lock.writing(shared, "sweep"))
         folder = _folder(sweep, jobs, shared, tell)
         locks.enter_context(run_lock.writing(folder.path, "sweep"))
-        runs = shared or folder.path / RUNS
-        tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {len({j.run for j in jobs})}")
-        try:
-            if sweep.workers:
-                _on_workers(jobs, runs, sweep.workers, tell)
-            for number, job in enumerate(jobs, 1):
-                # Rows differ too much to tell before each was run under one seed.
-                rest = [one.row.name for one in jobs[number - 1 :]]
-                left = sum(took[row] for row in rest) if took.keys() >= {*rest} else 0.0
-                about = f", about {show_seconds(left)} left" if left > WORTH_TELLING else ""
-                tell(f"[{number}/{len(jobs)}] {job.row.name}, seed {job.seed}{about}")
-                begun, place = time.monotonic(), runs / job.run
-                trained, attacked = _train(job, place, progress), _attack(job, place, tell)
-                costs |= (own := _costs(job, place))
-                measured.append(_measure(sweep, job, folder.path, place, [*own.values()]))
-                if trained or attacked:
-                    took[job.row.name] = time.monotonic() - begun
-                if trained or attacked or number == len(jobs):
-                    _write(sweep, folder, measured, costs.values(), finished=number == len(jobs))
-        except (KeyboardInterrupt, SystemExit, JobsFailed) as end:
-            end.add_note("repeat the command to go on")
-            raise
+        store, measured = Store(shared or folder.path / trials.RUNS), dict[int, Measured]()
+        runs = len({one.name for one in every})
+        tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {runs}")
+
+        def write() -> list[Measured]:
+            for place, job in enumerate(jobs):
+                if place not in measured and store.is_done(job.trial):
+                    measured[place] = _measure(sweep, job, folder.path, store)
+            rows = [measured[place] for place in sorted(measured)]
+            done = [one for place, one in enumerate(every) if place in measured]
+            costs = {(one.name, part): store.cost(one, part) for one in done for part in one.parts}
+            known = [one for one in costs.values() if one]
+            _write(sweep, folder, rows, known, finished=len(rows) == len(jobs))
+            return rows
+
+        store.run_all(every, sweep.workers, tell, progress=progress, after=write)
+        rows = write()
     for column in claiming.columns(sweep.claims):  # perhaps it is misspelt
-        if not _is_there(column, measured):
+        if not _is_there(column, rows):
             tell(f"claims: no row has a number {column!r}")
-    return folder, measured
+    return folder, rows
 
 
 def _is_there(path: str, measured: Sequence[Measured]) -> bool:
@@ -262,41 +223,28 @@ def _checked(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     return config
 
 
-def _ordered(overrides: Sequence[str]) -> Order:
-    """Returns an attack whose name tells it from those with other settings, or other defaults."""
-    config = attack.compose(overrides)
-    order = attack.build(config)
-    return dataclasses.replace(order, name=f"{order.name}-{digest(config)}")
-
-
 def _folder(
     sweep: Sweep, jobs: Sequence[Job], shared: Path | None, tell: Callable[[str], None]
 ) -> RunFolder:
     """Returns the newest folder of this plan that nobody writes, or else a new one.
 
-    A finished one is taken only if its runs are shared: they are of this very code, so that they
-    would measure the same again.
+    A finished one is taken only if its runs are shared.
     """
-    rows = [[job.row.name, job.seed, job.run, job.order and job.order.name] for job in jobs]
-    settings = {"sweep": sweep.name, "rows": rows, "shared": str(shared or "")}
-    as_written = json.loads(json.dumps(settings))
-
-    def fits(folder: RunFolder) -> bool:
-        done = shared is None and _results(folder).get("finished")
-        return folder.read_json(PLAN) == as_written and not done
-
+    rows = [[job.row.name, job.seed, job.trial.name, job.finding] for job in jobs]
+    attacks = [attack.compose(one) for one in {job.row.attack for job in jobs} if one]
+    plan = {
+        "sweep": sweep.name, "rows": rows, "shared": str(shared or ""),
+        "code": trials.code_of([*(job.trial.config for job in jobs), *attacks]),
+    }  # fmt: skip
     home = Path(sweep.runs) / "sweeps" / sweep.name
-    if found := newest(home, fits):
-        return found
+    older = trials.newest(home, lambda there, _: there.get("rows") == rows)
 
-    def of_other_code(folder: RunFolder) -> bool:
-        plan = folder.read_json(PLAN) or {}
-        return plan.get("rows") == rows and bool(plan.get("shared"))
+    def ended(folder: RunFolder) -> bool:
+        return not shared and bool(_results(folder).get("finished"))
 
-    if shared and (older := newest(home, of_other_code)):
+    folder = trials.begun(home, plan, ended)
+    if older and folder.path != older.path and not ended(older):
         tell(f"{older.path} was measured by other code, so everything is measured anew")
-    folder = RunFolder.create(home.parent, home.name)
-    folder.write_json(PLAN, settings)
     return folder
 
 
@@ -305,98 +253,12 @@ def _results(folder: RunFolder) -> dict[str, Any]:
     return folder.read_json(RESULTS) or {}
 
 
-def _on_workers(jobs: Sequence[Job], runs: Path, workers: int, tell: Callable[[str], None]) -> None:
-    """Trains what is not trained yet, then makes the attacks, each in a process of its own.
-
-    Raises:
-        JobsFailed: if some of it failed, after all else has been done.
-    """
-    trainings: dict[str, tuple[Callable[[Job, Path], bool], Job, Path, str]] = {
-        f"run {job.run}, seed {job.seed}": (_train, job, runs / job.run, "")
-        for job in jobs
-        if not (runs / job.run / FINAL).is_file()
-    }
-    # Rows may show several numbers of one attack, which is made once.
-    found = {(job.run, job.order.name): job for job in jobs if job.order}
-    attacks = {
-        f"{job.row.name}, seed {job.seed}": (_attack, job, runs / run, name)
-        for (run, name), job in found.items()
-        if not _is_attacked(job, runs / run)
-    }
-    pool = Pool(workers, RaySettings(), tell)
-    pool.map(_on_a_worker, trainings)
-    pool.map(_on_a_worker, attacks)
-
-
-def _on_a_worker(part: tuple[Callable[[Job, Path], bool], Job, Path, str]) -> None:
-    """Does a part of a job, which has that lock."""
-    do, job, place, lock = part
-    run_lock.await_end(place, MOST_WAIT, lock)  # the worker of a driver that was killed
-    do(job, place)
-
-
-def _train(job: Job, place: Path, progress: Callable[[], Progress] = Progress) -> bool:
-    """Runs the experiment of a row, or goes on with it; returns False if it is done."""
-    if (place / FINAL).is_file():
-        return False
-    parts, begun = experiment.build(job.config), (place / CONFIG).is_file()
-    with _counted(RunFolder.made(place), COST):
-        running.start(
-            parts,
-            job.config,
-            job.row.name,
-            place,
-            progress=progress(),
-            resume=begun,
-            one_of_many=True,
-        )
-    return True
-
-
-def _attack(job: Job, place: Path, tell: Callable[[str], None] = lambda line: None) -> bool:
-    """Makes the attack of a row; returns False if there is none or it is done."""
-    folder = RunFolder.existing(place)
-    if job.order is None or _is_attacked(job, place):
-        return False
-    with _counted(folder, f"{FINDINGS}/{job.order.name}/{COST}"):
-        attacking.made(folder, job.order, tell, trust=True)
-    return True
-
-
-@contextmanager
-def _counted(folder: RunFolder, name: str) -> Iterator[None]:
-    """Adds the seconds that the block takes to a file of the run, which keeps the most memory.
-
-    Commit and date are those of the end.
-    """
-    before, begun = folder.read_json(name) or {"seconds": 0.0, "memory": 0}, time.monotonic()
-    release_free_blocks()  # of what this process has done before
-    with watched_memory() as most:
-        try:
-            yield
-        finally:
-            seconds = before["seconds"] + time.monotonic() - begun
-            memory = max(before["memory"], most())
-            made = {"commit": versions.commit(), "date": versions.today()}
-            folder.write_json(name, {"seconds": seconds, "memory": memory, **made})
-
-
-def _costs(job: Job, place: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Returns what training and attack of a row took, in this order, by where it stands.
-
-    What an earlier version has made, has none.
-    """
-    files = [COST, *([f"{FINDINGS}/{job.order.name}/{COST}"] if job.order else [])]
-    found = {(job.run, name): RunFolder.existing(place).read_json(name) for name in files}
-    return {key: one for key, one in found.items() if one}
-
-
-def _measure(
-    sweep: Sweep, job: Job, home: Path, place: Path, costs: Sequence[Mapping[str, Any]]
-) -> Measured:
+def _measure(sweep: Sweep, job: Job, home: Path, store: Store) -> Measured:
     """Takes the numbers of the columns out of a run and its attack; the last cost tells when."""
-    folder = RunFolder.existing(place)
-    found = folder.read_json(f"{FINDINGS}/{job.order.name}/{RESULT}") if job.order else None
+    place = store.place(job.trial)
+    costs = [cost for part in job.trial.parts if (cost := store.cost(job.trial, part))]
+    made, folder = costs[-1] if costs else {}, RunFolder.existing(place)
+    found = folder.read_json(f"{FINDINGS}/{job.finding}/{RESULT}") if job.finding else None
     result: Result | None = read_result(found) if found else None
     last = (folder.records(METRICS) or [{}])[-1]
     numbers = {
@@ -416,9 +278,9 @@ def _measure(
         intervals={key: tuple(pair) for key, pair in intervals.items() if pair},
         x=job.row.x,
         curve=job.row.curve,
-        commit=costs[-1].get("commit", "") if costs else "",
-        date=costs[-1].get("date", "") if costs else "",
-        findings=f"{FINDINGS}/{job.order.name}" if job.order else "",
+        commit=made.get("commit", ""),
+        date=made.get("date", ""),
+        findings=f"{FINDINGS}/{job.finding}" if job.finding else "",
     )
 
 
@@ -472,5 +334,5 @@ def _write(
     if finished:
         folder.write("table.md", f"# {sweep.title}\n\n{report.markdown(recorded)}".encode())
         report.draw(recorded, folder.path)
-        folder.write(report.REPORT, report.html(recorded).encode())
-    folder.write_json(RESULTS, dataclasses.asdict(recorded))
+        folder.write(REPORT, report.html(recorded).encode())
+    folder.write_json(RESULTS, asdict(recorded))

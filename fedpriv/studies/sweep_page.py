@@ -23,11 +23,11 @@ from fedpriv.report.redaction import names_of, public_name, without
 from fedpriv.report.render import page
 from fedpriv.report.wording import aligned, counted, plain, show_bytes, show_seconds, show_value
 from fedpriv.runtime import run_files
-from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.run_folder import REPORT, RunFolder
 from fedpriv.studies.claims import NOT_MEASURED, Claim, Measured, verdicts, whose
 from fedpriv.threat.results import Table
 
-RESULTS, REPORT, REDACTED = "results.json", "report.html", "report-redacted.html"
+RESULTS, REDACTED = "results.json", "report-redacted.html"
 TRAINED = "trained"
 """The folder of the runs that the tables of a paper share, beside those of the tables."""
 

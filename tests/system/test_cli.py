@@ -1,8 +1,6 @@
 """The command line as a user meets it."""
 
 import json
-import os
-import signal
 
 import pytest
 import yaml
@@ -103,26 +101,6 @@ def test_every_combination_is_run_as_a_table(tmp_path):
     page = (folder / "report.html").read_text("utf-8")
     assert "rounds=2" in page
     assert [line.split()[0] for line in out.splitlines()[1:3]] == ["rounds=1", "rounds=2"]
-
-
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_every_combination_goes_on_after_a_kill(tmp_path, workers):
-    slow = ("client.pause=0.05", f"workers={workers}")
-    words = ("run", TOY, "-m", "seed=0,1", "rounds=2,3", *slow)
-    process = start(*words, cwd=tmp_path)
-    for line in process.stderr:
-        if line.startswith("[2/4]" if not workers else "1 of 4"):
-            break
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    (plan,) = tmp_path.rglob("plan.json")
-    done = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("final.safetensors")}
-    assert done
-    status, out, err = finish(start(*words, cwd=tmp_path))
-    assert status == 0, err
-    assert out.splitlines()[-1] == str(plan.parent.relative_to(tmp_path))
-    assert json.loads((plan.parent / "results.json").read_text())["finished"] is True
-    assert {path: path.stat().st_mtime_ns for path in done} == done
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from fedpriv.config import trust
 from fedpriv.runtime import run_lock
 from fedpriv.runtime.run_folder import FINAL, RunFolder
 from fedpriv.runtime.run_lock import InUse
-from fedpriv.studies import retraining
+from fedpriv.studies.trials import TRAINING, Store, Trial, carry_out
 
 EXPERIMENT = str(TESTS / "system" / "retraining.yaml")
 NAMES = ["seed-1", "seed-2", "seed-3"]
@@ -184,26 +184,6 @@ def test_a_killed_run_is_resumed_and_trains_only_what_is_missing(straight, tmp_p
     assert losses(folder.path) == losses(straight)
 
 
-@pytest.mark.slow
-def test_a_killed_attack_is_started_again_and_trains_only_what_is_missing(
-    alone, straight, tmp_path
-):
-    folder = shutil.copytree(alone, tmp_path / "run")
-    command = [*ATTACK, OVERRIDES.format('"rounds=3","client.pause=0.05"'), "--trust"]
-    done = killed_after_the_first(
-        Forked("attack", str(folder), *command, cwd=tmp_path), lambda: folder
-    )
-
-    status, findings, said = ran("attack", folder, *command)
-
-    assert status == 0, said
-    assert findings.path.samefile(folder / "findings" / "Seeds")
-    assert 1 <= to_do(said) <= 3 - len(done)
-    assert not any(rewritten(folder, name, before) for name, before in done.items())
-    same(folder, straight)
-    assert losses(folder, "Seeds") == losses(straight)
-
-
 def test_a_training_waits_for_a_worker_that_a_killed_driver_left_behind(straight, tmp_path):
     """It writes until the watchdog ends it, and what begins at once is not refused."""
     config = RunFolder.existing(straight / "retrained" / "seed-1").config()
@@ -214,7 +194,7 @@ def test_a_training_waits_for_a_worker_that_a_killed_driver_left_behind(straight
     threading.Timer(0.5, left.close).start()
     with pytest.raises(InUse):
         RunFolder.made(folder).writing("run", {}).__enter__()
-    retraining.train((config, str(folder)))
+    carry_out((Store(tmp_path), Trial(config, named="seed-1"), TRAINING))
     assert (folder / FINAL).read_bytes() == final(straight, "seed-1").read_bytes()
 
 

@@ -25,11 +25,10 @@ class JobsFailed(RuntimeError):
 
     Attributes:
         reasons: of those that failed, by name.
-        results: of all others.
     """
 
-    def __init__(self, reasons: Mapping[str, str], results: Mapping[str, Any]) -> None:
-        self.reasons, self.results = dict(reasons), dict(results)
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = dict(reasons)
         lines = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
         jobs = f"{len(reasons)} job{'s' * (len(reasons) != 1)}"
         super().__init__(f"{jobs} failed; all others are done\n{lines}")
@@ -49,7 +48,12 @@ class Pool:
     ray: RaySettings
     tell: Callable[[str], None]
 
-    def map(self, function: Callable[[J], R], jobs: Mapping[str, J]) -> dict[str, R]:
+    def map(
+        self,
+        function: Callable[[J], R],
+        jobs: Mapping[str, J],
+        after: Callable[[], None] = lambda: None,
+    ) -> dict[str, R]:
         """Returns the result of the function for each job, by its name.
 
         A job whose worker is killed is restarted, so the function should resume what it has saved.
@@ -58,6 +62,7 @@ class Pool:
         Args:
             function: of a module that the workers can import, as the jobs' classes are.
             jobs: by name, in the order in which they begin.
+            after: is called in this process whenever a job has ended.
 
         Raises:
             JobsFailed: if jobs raised, or lost their worker more than `RETRIES` times.
@@ -74,8 +79,9 @@ class Pool:
             left = (time.monotonic() - began) / count * (len(jobs) - count)
             ended = "done" if reason is None else f"failed: {reason}"
             self.tell(f"{count} of {len(jobs)}: {name} {ended}; about {left:.0f} s left")
+            after()
         if failed:
-            raise JobsFailed(failed, results)
+            raise JobsFailed(failed)
         return {name: results[name] for name in jobs}
 
     def _done(

@@ -12,7 +12,7 @@ from processes import run
 from fedpriv.cli.main import main
 from fedpriv.config.experiment import Mistakes
 from fedpriv.runtime import cache
-from fedpriv.studies import assess, assess_cost, assessment
+from fedpriv.studies import assess, assess_cost, assessment, running, trials
 
 SMALL = (
     "rounds=1",
@@ -123,11 +123,11 @@ def test_a_training_that_fails_is_counted(folder, capsys, monkeypatch):
     )
     shutil.rmtree(private)
 
-    def train(job):
-        assert job[1] == str(private)
+    def train(parts, config, source, run_dir, **_):
+        assert run_dir.name == private.name
         raise MemoryError("no room")
 
-    monkeypatch.setattr(assess.retraining, "train", train)
+    monkeypatch.setattr(running, "start", train)
     assert main([*PRIVATE]) == 0
     out = capsys.readouterr().out
     assert "fl_provider_dp, seed 3: failed: MemoryError: no room" in out
@@ -180,7 +180,7 @@ def test_a_misspelt_defence_is_refused_before_anything_is_trained(words, told):
 
 
 def test_a_defence_that_does_not_fit_is_told_before_the_first_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(assess, "carry_out", lambda job: {"": "not tried"})
+    monkeypatch.setattr(trials.Store, "run", lambda *args: {})
     plan = planned(defences=["none", "strategy=fedavg masking=on"], words=(*SMALL, "runs=runs"))
     said = []
     assess.run(plan, workers=1, tell=said.append)

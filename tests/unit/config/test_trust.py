@@ -60,7 +60,7 @@ def test_constructors_of_torch_are_admitted(name):
         "fedpriv.config.construct.construct",
         "fedpriv.config.construct.import_target",
         "fedpriv.config.experiment.build",
-        "fedpriv.studies.retraining.train",
+        "fedpriv.studies.trials.carry_out",
         "fedpriv.cli.data.convert.convert",
         "fedpriv.models.saving.save",
         "fedpriv.federation.loop.Federation",

