@@ -12,8 +12,8 @@ import pandas as pd
 from pydantic import TypeAdapter
 
 from fedpriv.privacy.views import rounded_up
-from fedpriv.studies.effects import CANNOT_TELL, NOTHING, STOPS, WEAKENS, Effect
-from fedpriv.studies.sweep_page import Interval
+from fedpriv.studies.effects import CANNOT_TELL, NOTHING, STOPS, WEAKENS
+from fedpriv.studies.estimate import Over, over_attacks
 from fedpriv.threat.results import Number
 
 NONE, START = "none", "start"
@@ -76,9 +76,9 @@ class Cell:
     shared: bool = False
 
     @property
-    def effect(self) -> Effect | None:
+    def effect(self) -> Over | None:
         """What was measured; None for nothing."""
-        return Effect.of([*self.numbers.values()], self.shared)
+        return over_attacks([*self.numbers.values()], self.shared)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Row:
         told: what it is.
         refused: why the experiment cannot be combined with it; "" if it can.
         metric: that utility is measured in.
-        utility: mean over the seeds and 95 % interval, or with few seeds least and most.
+        utility: over the seeds.
         start: the same of the model that its training begins from.
         dead: whether some seed's model is hardly better than the model that its training began
             from: it has come less than `ALIVE` of the way from there to the model of `none`.
@@ -114,8 +114,8 @@ class Row:
     told: str
     refused: str = ""
     metric: str = ""
-    utility: Interval | None = None
-    start: Interval | None = None
+    utility: Over | None = None
+    start: Over | None = None
     dead: bool = False
     alive: bool = True
     unit: str = ""
@@ -288,6 +288,8 @@ def as_json(found: Assessed) -> dict[str, Any]:
 
     content = {**dataclasses.asdict(found), "alarms": found.alarms, "answer": found.answer()}
     for row in content["rows"]:
+        for name in ("utility", "start"):
+            row[name] = row[name] and {key: row[name][key] for key in ("mean", "low", "high")}
         for cell in row["cells"]:
             # What they are computed to stands beside them.
             del cell["numbers"]

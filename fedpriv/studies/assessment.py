@@ -25,8 +25,8 @@ from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, RESULT, RunFolder
 from fedpriv.studies.assessed import NONE, START, Assessed, Cell, Made, Row, as_json
 from fedpriv.studies.assessment_page import html
-from fedpriv.studies.effects import CANNOT_TELL, STOPS, WEAKENS, Effect, p_of, usable, verdict_of
-from fedpriv.studies.sweep_page import Interval
+from fedpriv.studies.effects import CANNOT_TELL, STOPS, WEAKENS, verdict_of
+from fedpriv.studies.estimate import Over, over, over_attacks, usable
 from fedpriv.studies.trials import COST, PLAN, RUNS
 from fedpriv.threat.mechanism import NAME as AUDIT
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Result, read_result
@@ -297,8 +297,8 @@ def _row(
         defence.told,
         defence.refused,
         metric=metric,
-        utility=Interval.of([value for value, _ in pairs]) if pairs else None,
-        start=Interval.of([start for _, start in pairs]) if pairs else None,
+        utility=over([value for value, _ in pairs], metric) if pairs else None,
+        start=over([start for _, start in pairs], metric) if pairs else None,
         unit=next((u for one in ended if one.ledger.get("mechanism") and (u := one.unit)), ""),
         epsilon=_promised(ended, plan, masked),
         measured=_measured([one.audit for one in mine if one.audit]),
@@ -448,7 +448,7 @@ def _cell(asked: _PlannedAttack, mine: Sequence[_Trained], plan: _Plan, masked: 
 def judged(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Returns the rows with a verdict in each cell, all p-values of the page corrected together."""
     bare = {cell.attack: cell for row in rows if row.defence == NONE for cell in row.cells}
-    held: dict[tuple[str, str], Effect] = {}
+    held: dict[tuple[str, str], Over] = {}
     looks: dict[tuple[str, str, str], float] = {}
     for row in rows:
         for cell in row.cells:
@@ -457,15 +457,11 @@ def judged(rows: Sequence[Row]) -> tuple[Row, ...]:
             looks[row.defence, cell.attack, "leak"] = effect.p_value
             without = bare.get(cell.attack) if row.defence != NONE else None
             same = [seed for seed in cell.numbers if without and seed in without.numbers]
-            base = (
-                Effect.of([without.numbers[seed] for seed in same], cell.shared)
-                if without
-                else None
-            )
-            mine = Effect.of([cell.numbers[seed] for seed in same], cell.shared)
+            base = without and over_attacks([without.numbers[s] for s in same], cell.shared)
+            mine = over_attacks([cell.numbers[seed] for seed in same], cell.shared)
             if base and mine:  # on the same seeds
                 held[row.defence, cell.attack] = base
-                looks[row.defence, cell.attack, "less"] = p_of(*mine.less_than(base))
+                looks[row.defence, cell.attack, "less"] = base.minus(mine).p_value
     shown = dict(zip(looks, corrected([*looks.values()]), strict=True))
     done = []
     for row in rows:
@@ -495,9 +491,9 @@ def judged(rows: Sequence[Row]) -> tuple[Row, ...]:
                     needed=needed if verdict == CANNOT_TELL else None,
                     p_value=p,
                     p_less=p_less,
-                    value=effect.value,
+                    value=effect.mean,
                     control=effect.control,
-                    interval=effect.interval,
+                    interval=(effect.low, effect.high),
                     detectable=effect.detectable(len(looks)),
                     n=effect.n,
                     unit=effect.unit,

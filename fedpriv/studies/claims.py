@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import nct, norm, t
+from scipy.stats import nct, t
 
 from fedpriv.report.wording import show_value
-from fedpriv.threat.statistics import CONFIDENCE, LEVEL, POWER, corrected
+from fedpriv.studies.estimate import Over, over, within
+from fedpriv.threat.statistics import LEVEL, POWER, corrected
 
 MOST_SEEDS = 1000
 """Up to which it is sought how many seeds a claim needs."""
@@ -122,15 +123,13 @@ class Term:
             if one.row == self.row and (value := one.values.get(self.column)) is not None
         }
 
-    def limits(self, measured: Sequence[Measured], seed: int) -> tuple[float, float] | None:
-        """Returns the interval that a value comes with, if any; a number is its own."""
+    def of_one(self, measured: Sequence[Measured], seed: int, value: float) -> Over | None:
+        """Returns a value with the interval that it comes with, if any; a number is its own."""
         if self.row is None:
-            return self.plus, self.plus
-        for one in measured:
-            if (one.row, one.seed) == (self.row, seed):
-                found = one.intervals.get(self.column)
-                return (found[0] + self.plus, found[1] + self.plus) if found else None
-        return None
+            return over([value])
+        (one,) = (one for one in measured if (one.row, one.seed) == (self.row, seed))
+        found = one.intervals.get(self.column)
+        return within(value, found[0] + self.plus, found[1] + self.plus) if found else None
 
 
 @dataclass(frozen=True)
@@ -192,17 +191,14 @@ class Comparison:
             return Compared(above, below, count, missing)
         gap = above - below
         if count == 1:
-            first, second = (one.limits(measured, seeds[0]) for one in (self.above, self.below))
+            first = self.above.of_one(measured, seeds[0], above)
+            second = self.below.of_one(measured, seeds[0], below)
             if first is None or second is None:
                 return Compared(above, below, 1)
-            (least, most), (lowest, highest) = first, second
-            # Zou & Donner 2008: each end of the difference comes from one end of either.
-            down = math.hypot(above - least, highest - below)
-            up = math.hypot(most - above, below - lowest)
-            error = (down if gap > 0 else up) / float(norm.ppf((1 + CONFIDENCE) / 2))
-            p_value = float(2 * norm.sf(abs(gap) / error)) if error else float(not gap)
-            return Compared(above, below, 1, 0, (gap - down, gap + up), p_value)
-        spread = float((pairs[:, 0] - pairs[:, 1]).std(ddof=1))
+            found = first.minus(second)
+            return Compared(above, below, 1, 0, (found.low, found.high), found.p_value)
+        found = over((pairs[:, 0] - pairs[:, 1]).tolist())
+        spread = found.below * math.sqrt(count)
         # What is said may be shown at 5 %; its contrary is one of so many that might be.
         level, power = (LEVEL if gap > 0 else LEVEL / among), POWER ** (1 / among)
         if spread <= TINY * np.abs(pairs).max():
@@ -210,11 +206,8 @@ class Comparison:
                 return Compared(above, below, count, 0, (gap, gap), 1.0)
             coins = math.ceil(1 - math.log2(level))
             return Compared(above, below, count, 0, (gap, gap), 2.0 ** (1 - count), coins)
-        error = spread / math.sqrt(count)
-        reach = float(t.ppf((1 + CONFIDENCE) / 2, count - 1)) * error
-        p_value = float(2 * t.sf(abs(gap) / error, count - 1))
         needs = _seeds_for(abs(gap) / spread, level, power) if gap else None
-        return Compared(above, below, count, 0, (gap - reach, gap + reach), p_value, needs)
+        return Compared(above, below, count, 0, (found.low, found.high), found.p_value, needs)
 
 
 def _seeds_for(size: float, level: float, power: float) -> int | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -30,7 +31,7 @@ from fedpriv.report.summary import leading_metrics, run_date, run_name, run_stat
 from fedpriv.report.wording import counted, plain, show_value
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.studies.sweep_page import FEWEST_FOR_95, Interval
+from fedpriv.studies.estimate import Over, over, over_attacks, within
 from fedpriv.threat.results import LEAK, Result, Table
 
 COMPARISON = "comparison.html"
@@ -83,10 +84,10 @@ class Seeds:
         several = f", {len(self.runs)} seeds" if len(self.runs) > 1 else ""
         return f"{self.numbers}. {self.runs[0].label}{several}"
 
-    def metric(self, name: str) -> Interval | None:
-        """Returns the mean of a metric and its interval over the seeds."""
+    def metric(self, name: str) -> Over | None:
+        """Returns a metric over the seeds."""
         values = [run.metrics[name] for run in self.runs if name in run.metrics]
-        return Interval.of(values) if values else None
+        return over(values, name) if values else None
 
     def promise(self, view: str) -> Promise | None:
         """Returns what is promised in all runs: the largest ε, and none if one run has none."""
@@ -94,31 +95,25 @@ class Seeds:
         every = [one for one in promises if one is not None]
         return max(every, key=_size) if len(every) == len(promises) else None
 
-    def dot(self, attack: str) -> Dot | None:
-        """Returns the number that a verdict rests on: over seeds, or with its own interval."""
+    def attacked(self, attack: str) -> Over | None:
+        """Returns the number that a verdict rests on, over the seeds."""
         numbers = [
             number
             for run in self.runs
             if attack in run.results
             and (number := run.results[attack].numbers.get(run.results[attack].primary))
         ]
-        if len(numbers) == 1:
-            return Dot(numbers[0].value, numbers[0].interval, numbers[0].control)
         if not numbers:
             return None
-        over = Interval.of([number.value for number in numbers])
+        # Seeds that share their data may all err alike.
+        of_data = {repr(run.run.config.get("data")) for run in self.runs}
+        if found := over_attacks(numbers, shared=len(of_data) < len(self.runs)):
+            return found
+        plain = over([number.value for number in numbers])
+        if len(numbers) == 1 and numbers[0].interval:
+            plain = within(numbers[0].value, *numbers[0].interval)
         controls = [number.control for number in numbers if number.control is not None]
-        control = sum(controls) / len(controls) if controls else None
-        return Dot(over.mean, (over.low, over.high), control)
-
-
-@dataclass(frozen=True)
-class Dot:
-    """A number of a row in the figure: its interval and its control, where it has them."""
-
-    value: float
-    interval: tuple[float, float] | None = None
-    control: float | None = None
+        return replace(plain, control=fmean(controls) if controls else None)
 
 
 @dataclass(frozen=True)
@@ -163,7 +158,7 @@ def compare(
 
     Args:
         runs: two or more, or their folders. Those that differ in nothing but their seed are one
-            row: mean and 95 % interval from five seeds on, else from least to most.
+            row: the mean and its 95 % interval.
         path: where to write the page; None does not write it.
         redacted: leave out paths, and texts among the settings, so that the page may be passed on.
 
@@ -239,7 +234,6 @@ def render(runs: Sequence[Run], *, redacted: bool = False) -> str:
         stolen=picture if (picture := hero(every)) and picture["panels"] else None,
         table=table(rows, names),
         seeds=[len(row.runs) for row in rows if len(row.runs) > 1],
-        fewest=FEWEST_FOR_95,
         verdicts=verdicts(rows),
         chart=chart(rows, names),
         states=[
@@ -384,15 +378,14 @@ def _verdict(row: Seeds, attack: str) -> str:
         return "not attacked"
     counts = Counter(said(result) for result in results)
     told = [f"{word} {n} of {len(results)}" for word, n in counts.items()]
-    dot = row.dot(attack)
-    if dot is None:
+    if (found := row.attacked(attack)) is None:
         return "; ".join(told) if len(results) > 1 else said(results[0])
-    control = "" if dot.control is None else f" against {dot.control:.3g}"
+    control = "" if found.control is None else f" against {found.control:.3g}"
     spread = ""
-    if len(results) > 1 and dot.interval:
-        spread = f" [{dot.interval[0]:.3g}, {dot.interval[1]:.3g}]"
+    if len(results) > 1:
+        spread = f" [{found.low:.3g}, {found.high:.3g}]"
     words = "; ".join(told) if len(results) > 1 else said(results[0])
-    return f"{words} ({results[0].primary} {dot.value:.3g}{spread}{control})"
+    return f"{words} ({results[0].primary} {found.mean:.3g}{spread}{control})"
 
 
 def data_frame(rows: Sequence[Seeds]) -> pd.DataFrame:
@@ -401,44 +394,42 @@ def data_frame(rows: Sequence[Seeds]) -> pd.DataFrame:
     for row in rows:
         record: dict[str, Any] = {"run": row.runs[0].label, "runs": len(row.runs)}
         for name in dict.fromkeys(name for run in row.runs for name in run.metrics):
-            if over := row.metric(name):
-                record |= {name: over.mean, f"{name}.low": over.low, f"{name}.high": over.high}
+            if one := row.metric(name):
+                record |= {name: one.mean, f"{name}.low": one.low, f"{name}.high": one.high}
         record["epsilon"] = max(_worst(run) for run in row.runs)
         for attack in dict.fromkeys(name for run in row.runs for name in run.results):
             results = [run.results[attack] for run in row.runs if attack in run.results]
             record[f"{attack}.verdict"] = ", ".join(dict.fromkeys(map(said, results)))
-            if dot := row.dot(attack):
-                low, high = dot.interval or (math.nan, math.nan)
-                record |= {attack: dot.value, f"{attack}.low": low, f"{attack}.high": high}
+            if one := row.attacked(attack):
+                low, high = (one.low, one.high) if one.low < one.high else (math.nan, math.nan)
+                record |= {attack: one.mean, f"{attack}.low": low, f"{attack}.high": high}
         records.append(record)
     return pd.DataFrame(records).set_index("run")
 
 
 def chart(rows: Sequence[Seeds], names: Sequence[str]) -> Chart | None:
     """Returns a panel for the first metric, for ε and for each attack, with a line for each row."""
-    panels: dict[str, dict[int, Dot]] = {}
+    panels: dict[str, dict[int, Over]] = {}
     for name in names[:1]:
         panels[metric_label(name)] = {
-            place: Dot(over.mean, (over.low, over.high) if len(row.runs) > 1 else None)
-            for place, row in enumerate(rows, 1)
-            if (over := row.metric(name))
+            place: found for place, row in enumerate(rows, 1) if (found := row.metric(name))
         }
     sizes = {place: max(map(_worst, row.runs)) for place, row in enumerate(rows, 1)}
-    panels["ε"] = {place: Dot(size) for place, size in sizes.items() if math.isfinite(size)}
+    panels["ε"] = {place: over([size]) for place, size in sizes.items() if math.isfinite(size)}
     for attack in dict.fromkeys(name for row in rows for run in row.runs for name in run.results):
         panels[attack] = {
-            place: dot for place, row in enumerate(rows, 1) if (dot := row.dot(attack))
+            place: dot for place, row in enumerate(rows, 1) if (dot := row.attacked(attack))
         }
     shown = {
         title: drawn
         for title, dots in panels.items()
-        if (drawn := {n: dot for n, dot in dots.items() if abs(dot.value) < OFF_SCALE})
+        if (drawn := {n: dot for n, dot in dots.items() if abs(dot.mean) < OFF_SCALE})
     }
     shown = dict(list(shown.items())[:MOST_PANELS])
     if not shown:
         return None
     told = [
-        f"{title}: {', '.join(f'run {rows[n - 1].numbers} {d.value:.3g}' for n, d in dots.items())}"
+        f"{title}: {', '.join(f'run {rows[n - 1].numbers} {d.mean:.3g}' for n, d in dots.items())}"
         for title, dots in shown.items()
     ]
     with style():
@@ -455,20 +446,19 @@ def chart(rows: Sequence[Seeds], names: Sequence[str]) -> Chart | None:
         "The runs side by side",
         drawing,
         note="A run without a dot has no such number, or an ε that is not finite",
-        see="Each line is a row of the table, by its numbers. A bar is the 95 % interval, of fewer "
-        f"than {FEWEST_FOR_95} seeds from least to most, and a cross is the control: what is found "
-        "where nothing can leak. A good run has a high score, a small ε, and attacks that come no "
-        "further than the cross.",
+        see="Each line is a row of the table, by its numbers. A bar is the 95 % interval, and a "
+        "cross is the control: what is found where nothing can leak. A good run has a high score, "
+        "a small ε, and attacks that come no further than the cross.",
     )
 
 
-def _draw_panel(axes: Any, title: str, dots: Mapping[int, Dot]) -> None:
+def _draw_panel(axes: Any, title: str, dots: Mapping[int, Over]) -> None:
     for number, dot in dots.items():
-        if dot.interval:
-            axes.plot(dot.interval, [number] * 2, color=colour("c5"), linewidth=3)
+        if dot.low < dot.high:
+            axes.plot([dot.low, dot.high], [number] * 2, color=colour("c5"), linewidth=3)
         if dot.control is not None:
             axes.plot(dot.control, number, "x", color=colour("c1"), markersize=6)
-        axes.plot(dot.value, number, "o", color=colour("c0"), markersize=5.5)
+        axes.plot(dot.mean, number, "o", color=colour("c0"), markersize=5.5)
     axes.set_title(title, fontsize=10.5, color=colour("ink"))
     axes.grid(axis="x", color=colour("line"))
     axes.xaxis.set_major_locator(MaxNLocator(4))

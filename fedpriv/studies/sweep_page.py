@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
 from pydantic import TypeAdapter, ValidationError
-from scipy.stats import t
 
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import legible, style, svg
@@ -25,14 +22,12 @@ from fedpriv.report.wording import aligned, counted, plain, show_bytes, show_sec
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import REPORT, RunFolder
 from fedpriv.studies.claims import NOT_MEASURED, Claim, Measured, verdicts, whose
+from fedpriv.studies.estimate import Over, over, within
 from fedpriv.threat.results import Table
 
 RESULTS, REDACTED = "results.json", "report-redacted.html"
 TRAINED = "trained"
 """The folder of the runs that the tables of a paper share, beside those of the tables."""
-
-FEWEST_FOR_95 = 5
-"""Seeds from which on an interval is that of the mean, at 95 %; with fewer, least to most."""
 
 MOST_PANELS = 4
 """Columns that a figure of rows shows."""
@@ -109,34 +104,12 @@ class Recorded:
         return replace(found, claims=list(verdicts(said, found.rows)))
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A mean with the interval around it; NaN where there is none."""
-
-    mean: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Interval:
-        """Returns the mean over seeds: at 95 % from five seeds on, else from least to most."""
-        if len(values) < FEWEST_FOR_95:
-            return cls(mean(values), min(values), max(values))
-        half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
-        return cls(mean(values), mean(values) - half, mean(values) + half)
-
-    def __str__(self) -> str:
-        if self.low == self.high:
-            return show_value(self.mean)
-        return f"{show_value(self.mean)} [{show_value(self.low)}, {show_value(self.high)}]"
-
-
-def interval(column: Column, measured: Sequence[Measured]) -> Interval | None:
+def interval(column: Column, measured: Sequence[Measured]) -> Over | None:
     """Returns a column of one row: over its seeds, or a single one's own interval."""
     values = [v for one in measured if (v := one.values.get(column.path)) is not None]
     if len(values) == 1 and (found := measured[0].intervals.get(column.path)):
-        return Interval(values[0], *found)
-    return Interval.of(values) if values else None
+        return within(values[0], *found)
+    return over(values, column.path) if values else None
 
 
 def rows_of(measured: Sequence[Measured]) -> dict[str, list[Measured]]:
@@ -324,13 +297,7 @@ def _brackets(measured: Sequence[Measured]) -> str:
     if len(seeds) == 1:
         own = "; in brackets: its own 95 % interval" * any(one.intervals for one in measured)
         return f"Seed {seeds[0]}{own}."
-    spread, means = "least to most", "95 % intervals of the means"
-    sizes = [len(row) for row in rows_of(measured).values()]
-    if max(sizes) < FEWEST_FOR_95:
-        means = spread
-    elif min(sizes) < FEWEST_FOR_95:
-        means += f", but of fewer than {FEWEST_FOR_95} seeds {spread}"
-    return f"Seeds {', '.join(map(str, seeds))}; in brackets: {means}."
+    return f"Seeds {', '.join(map(str, seeds))}; in brackets: 95 % intervals of the means."
 
 
 def draw(sweep: Recorded, folder: Path) -> None:
@@ -368,7 +335,7 @@ def html(sweep: Recorded, *, redacted: bool = False) -> str:
     chart = None
     if any(interval(column, measured) for column in sweep.columns):
         see = (
-            f"Each curve is the mean over the seeds, with the spread around it, over {axis}."
+            f"Each curve is the mean over the seeds, with its interval, over {axis}."
             if axis
             else "Each line is a row of the table: a dot at the mean, a bar for the interval."
         )
@@ -519,9 +486,9 @@ def _figure(
 
 
 def _draw_curves(
-    axes: Any, rows: Mapping[str, Sequence[Measured]], found: Mapping[str, Interval | None]
+    axes: Any, rows: Mapping[str, Sequence[Measured]], found: Mapping[str, Over | None]
 ) -> None:
-    curves: dict[str, list[tuple[float, Interval]]] = {}
+    curves: dict[str, list[tuple[float, Over]]] = {}
     for name, seeds in rows.items():
         one, x = found[name], seeds[0].x
         if one is not None and x is not None:

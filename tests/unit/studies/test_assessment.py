@@ -6,7 +6,6 @@ import math
 from html import unescape
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,9 +22,9 @@ from fedpriv.studies.effects import (
     NOTHING,
     STOPS,
     WEAKENS,
-    Effect,
     verdict_of,
 )
+from fedpriv.studies.estimate import Over
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Number, Result, write_result
 
 HALF = 1.959963984540054
@@ -35,90 +34,10 @@ def number(value, half=0.1, n=100, control=0.5):
     return Number(value, (value - half, value + half), n, "provider", control)
 
 
-def test_the_effect_of_one_seed_is_its_number():
-    effect = Effect.of([number(0.7)])
-    assert (effect.value, effect.gain, effect.n) == (0.7, pytest.approx(0.2), 100)
-    assert effect.below == effect.above == pytest.approx(0.1 / HALF)
-    assert effect.interval == pytest.approx((0.6, 0.8))
-    # Four of five: the quantiles of the normal distribution are tabulated as 1.96 and .8416.
-    assert effect.detectable(1) == pytest.approx(0.5 + (1.959964 + 0.841621) * 0.1 / HALF)
-    assert effect.detectable(10) == pytest.approx(0.5 + (2.807034 + 0.841621) * 0.1 / HALF)
-
-
-def test_what_lies_beyond_the_scale_cannot_be_detected():
-    """.5 + 2.8 · .2 / 1.96 = .786 of an AUC; with ten looks .872; of half as many units, 1.02."""
-    auc = dataclasses.replace(number(0.5, 0.2), most=1.0)
-    assert Effect.of([auc]).detectable(10) == pytest.approx(0.8723, abs=1e-3)
-    few = Effect.of([dataclasses.replace(number(0.5, 0.3), most=1.0)])
-    assert few.detectable(10) is None
-    _, why, _ = verdict_of(few, 1.0, None, looks=10)
-    assert why == "no success is shown; so few providers hardly show one, however large it is"
-    assert Effect.of([number(0.5, 0.3)]).detectable(10) > 1  # such as bits, which have no end
-
-
-def test_an_exact_interval_keeps_its_two_sides():
-    """None of 20: by Clopper and Pearson (0, .1684). Twice that is no surer than (0, .1191)."""
-    none = Number(0.0, (0.0, 0.1684), 20, "page", 0.0)
-    assert Effect.of([none]).interval == pytest.approx((0, 0.1684))
-    assert Effect.of([none, none]).interval == pytest.approx((0, 0.1684 / math.sqrt(2)))
-
-
-def test_where_the_control_is_an_estimate_the_p_value_knows_it():
-    """500 against 500 coins: the difference varies √2 times as much as either share."""
-    one = Number(0.55, (0.5064, 0.5936), 500, "field", 0.5, p_value=0.1137)
-    effect = Effect.of([one])
-    assert effect.below == pytest.approx(math.sqrt(2) * 0.0436 / HALF, rel=0.01)
-    assert effect.p_value == pytest.approx(0.1137)
-
-
-def test_seeds_that_agree_halve_the_error_of_four():
-    effect = Effect.of([number(0.7)] * 4)
-    assert effect.below == pytest.approx(0.1 / HALF / 2)
-    assert effect.n == 400
-
-
-def test_seeds_that_disagree_widen_the_error():
-    """Two numbers five of their own errors apart on either side of the mean: χ² = 50 over one."""
-    error = 0.02 / HALF
-    effect = Effect.of([number(0.6 - 5 * error, 0.02), number(0.6 + 5 * error, 0.02)])
-    assert effect.value == pytest.approx(0.6)
-    assert effect.below == pytest.approx(error / math.sqrt(2) * math.sqrt(50))
-
-
-@given(st.lists(st.floats(0.2, 0.8), min_size=2, max_size=6))
-def test_the_interval_never_reaches_beyond_those_of_the_seeds(values):
-    effect = Effect.of([number(value, 0.2) for value in values])
-    assert effect.interval[0] >= min(values) - 0.2 - 1e-12
-    assert effect.interval[1] <= max(values) + 0.2 + 1e-12
-
-
-def test_the_level_of_the_effect_holds_over_honest_seeds():
-    """Of 2 000 assessments without a leak, about one in twenty has p ≤ .05: at most 6.5 %."""
-    rng = np.random.default_rng(0)
-    shown = 0
-    for _ in range(2000):
-        found = [number(value, HALF * 0.05) for value in rng.normal(0.5, 0.05, 3)]
-        shown += Effect.of(found).p_value <= 0.05
-    assert shown / 2000 <= 0.065
-
-
-@pytest.mark.parametrize(
-    "useless",
-    [
-        Number(0.7, None, 10, "page", 0.5),
-        Number(0.7, (0.6, 0.8), 10, "page"),
-        Number(0.7, (0.6, math.inf), 10, "page", 0.5),
-        Number(math.nan, (0.6, 0.8), 10, "page", 0.5),
-        Number(0.7, (0.6, 0.8), 0, "page", 0.5),
-    ],
-)
-def test_a_number_without_interval_or_control_has_no_effect(useless):
-    assert Effect.of([useless]) is None
-    assert Effect.of([useless, number(0.7)]).n == 100
-
-
 def effect(gain, error=0.02, n=100):
-    return Effect(0.5 + gain, 0.5, error, error, n, "provider")
+    reach = HALF * error
+    value = 0.5 + gain
+    return Over(value, value - reach, value + reach, 0.5, error, error, n=n, unit="provider")
 
 
 def p_of(one):
@@ -128,8 +47,7 @@ def p_of(one):
 def told(under, without=None):
     held = None
     if without is not None:
-        apart, error = under.less_than(without)
-        held = without, p_of(without), float(2 * stats.norm.sf(abs(apart) / error))
+        held = without, p_of(without), p_of(without.minus(under))
     return verdict_of(under, p_of(under), held, looks=1)
 
 
@@ -175,14 +93,6 @@ def test_a_dead_model_never_speaks_for_the_defence(gain, half, bare, bare_half):
     for life in ({"dead": True, "alive": False}, {"alive": False}):  # dead, or not known
         found = under(cell(gain, half), cell(bare, bare_half), **life)
         assert found.verdict in (NOTHING, CANNOT_TELL)
-
-
-def test_seeds_on_shared_data_make_nothing_surer():
-    """Four that agree: on data of their own half the error, on the same data all of it."""
-    own = Effect.of([number(0.7)] * 4)
-    same = Effect.of([number(0.7)] * 4, True)
-    assert (own.below, own.n) == (pytest.approx(0.05 / HALF), 400)
-    assert (same.below, same.n) == (pytest.approx(0.1 / HALF), 100)
 
 
 def test_without_a_seed_of_none_nothing_speaks_for_a_defence():

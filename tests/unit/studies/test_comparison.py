@@ -118,18 +118,18 @@ def test_runs_that_differ_in_their_seed_are_one_row_with_an_interval(runs, tmp_p
     many = "2, 3, 4, 5, 6. bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0), 5 seeds"
     assert many in labels
     assert [many, "0.300 [0.104, 0.496]", "—", "∞"] in rows_of(five.html)
-    assert [many, "leak 5 of 5 (apk 0.83 [0.83, 0.83] against 0.5)"] in rows_of(five.html)
+    assert [many, "leak 5 of 5 (apk 0.83 [0.72, 0.92] against 0.5)"] in rows_of(five.html)
     row = five.table.loc["bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0)"]
     assert (row.runs, row.epsilon) == (5, float("inf"))
     assert (row.f1, row["f1.low"], row["f1.high"]) == pytest.approx((0.3, 0.1037, 0.4963), abs=1e-4)
     single = five.table.loc[five.table.runs == 1].iloc[0]
     assert (single["pmia.low"], single["pmia.high"], single.epsilon) == (0.72, 0.92, 8.0)
-    # Of fewer than five seeds an interval is from least to most.
+    # t(0.975, 1) = 12.706, of .1 and .2: 12.706 * .05 = .635.
     two = compare(folders[:3])
     assert "2, 3. bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0), 2 seeds" in (
         row[0] for row in rows_of(two.html)
     )
-    assert next(r[1] for r in rows_of(two.html) if "2 seeds" in r[0]) == "0.150 [0.100, 0.200]"
+    assert next(r[1] for r in rows_of(two.html) if "2 seeds" in r[0]) == "0.150 [0.000, 0.785]"
     assert "0.15" in two.figure
     assert "<table" in two._repr_html_()
 
