@@ -187,6 +187,9 @@ STUDIES: dict[str, Callable[[], Texts]] = {
 EXACT = ("sweep", "paper")
 """Of which no number depends on how a processor rounds."""
 
+DRAWN = ("assessed", "assessed in full")
+"""Whose words depend on which clients a private training draws, and on its noise."""
+
 
 def made(name: str) -> Texts:
     """Returns the texts of a study by the name of their files, without what varies by nature."""

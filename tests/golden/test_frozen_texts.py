@@ -2,7 +2,8 @@
 
 On the machine and versions that made them, the numbers of what was trained are the same but for
 rounding, which two processors of one kind do differently. Elsewhere they are not compared, as noise
-and the draws of documents depend on the bits of what is trained on.
+and the draws of clients and documents depend on the bits of what is trained on, and where these
+decide about words, the words are not compared either.
 """
 
 import difflib
@@ -83,6 +84,8 @@ def test_the_texts_of_a_study_are_what_they_were(name, monkeypatch):
     assert results or not name.startswith("attacked")
     for result in results:
         assert says_its_number(result), result.headline
+    if name in frozen_texts.DRAWN and machine != frozen.machine():
+        pytest.skip("another processor draws other clients and noise: frozen on " + str(machine))
     if name not in frozen_texts.EXACT:
         same = rounds_to if machine == frozen.machine() else lambda a, b: words(a) == words(b)
         now |= {file: t for file, t in before.items() if same(t, now.get(file, ""))}

@@ -105,11 +105,12 @@ def test_slow_clients_miss_the_deadline_without_anybody_waiting():
 
 @pytest.mark.parametrize("stage", ["advertise", "share", "train", "reveal"])
 def test_masked_rounds_survive_dropouts_at_every_stage(stage):
-    gone = Dropout(at={1: (2,), 2: (0,)}, stage=stage)
+    # Who is asked depends on the bits of the processor; at least one of each two is.
+    gone = Dropout(at={1: (2, 5), 2: (0, 4)}, stage=stage)
     result = private(on_purpose=gone).run(2)
     asked_and_gone = {(r, c) for r, c, _, _ in failed(result)}
     assert asked_and_gone
-    assert asked_and_gone <= {(1, 2), (2, 0)}
+    assert asked_and_gone <= {(1, 2), (1, 5), (2, 0), (2, 4)}
     assert [m["accepted"] for m in result.metrics] == [True, True]
     assert all(kind == "missing" for _, _, kind, _ in failed(result))
 
