@@ -13,16 +13,12 @@ import functools
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from fedpriv.config import attack, experiment
 from fedpriv.config.attack import Order
 from fedpriv.config.experiment import Mistakes
+from fedpriv.config.overrides import read as read_value
 from fedpriv.data.digests import documents_digest
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Unworkable
@@ -33,10 +29,10 @@ from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.studies import running, trials
-from fedpriv.studies.assess_matrix import Asked, Defence, Matrix, chosen
+from fedpriv.studies.assess_matrix import Asked, Assessment, Defence, Matrix, Training, chosen
 from fedpriv.studies.assessed import NONE, START
-from fedpriv.studies.assessment import ALARM_LEVEL, ERRORS, JSON
-from fedpriv.studies.trials import RUNS, TRAINING, Store, Trial, finding
+from fedpriv.studies.assessment import ERRORS, JSON
+from fedpriv.studies.trials import RUNS, TRAINING, Store, Trial
 from fedpriv.threat import access
 from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.runner import ThreatModel
@@ -68,95 +64,6 @@ OF_THE_START = ("model", "pretraining", "data", "blocking")
 
 ALONE = ("federation.workers=0", "federation.report=false")
 """A training is done in one process; several go on at a time."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """One training, with everything resolved.
-
-    Attributes:
-        defence: that it is under; `START` for a model that trainings begin from.
-        seed: of its data, its draws and its attacks.
-        config: its settings.
-        overrides: of the experiment, which `fedpriv run` takes.
-        orders: overrides of each attack on it, by the attack's name.
-        start: the folder of the model that it begins from; "" of such a model itself.
-        private: whether its mechanism is measured.
-    """
-
-    defence: str
-    seed: int
-    config: dict[str, Any] = field(repr=False)
-    overrides: tuple[str, ...]
-    orders: Mapping[str, tuple[str, ...]]
-    start: str = ""
-    private: bool = False
-
-    @functools.cached_property
-    def run(self) -> str:
-        """The name of its folder, the same for the same settings."""
-        return Trial(self.config).name
-
-
-@dataclass(frozen=True)
-class Assessment:
-    """What is going to be trained and attacked.
-
-    Attributes:
-        experiment: that is assessed.
-        overrides: of it, for all defences.
-        defences: in the order of the rows.
-        attacks: in the order of the columns.
-        seeds: of the trainings.
-        adversaries: who they are, and the ledger's view that holds against them, by name.
-        trainings: of the defences that the experiment can be combined with.
-        command: that makes it.
-        hours: into which it is to fit; None for as long as it takes.
-        own: hashes of the code that it runs, "fedpriv" and files of the user's own by dotted path,
-            and of the "documents".
-    """
-
-    experiment: str
-    overrides: tuple[str, ...]
-    defences: tuple[Defence, ...]
-    attacks: tuple[Asked, ...]
-    seeds: tuple[int, ...]
-    adversaries: Mapping[str, Mapping[str, str]]
-    trainings: tuple[Training, ...]
-    command: str
-    hours: float | None = None
-    own: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def place(self) -> Path:
-        """The folder that assessments of this experiment go to."""
-        config = self.trainings[0].config
-        return Path(config["runs"]) / "assess" / str(config["name"])
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the plan that an assessment's folder keeps: all but the trainings' settings."""
-        rows = [
-            {"defence": t.defence, "seed": t.seed, "run": t.run, "overrides": t.overrides}
-            | {"findings": {name: finding(name, order) for name, order in t.orders.items()}}
-            | {"orders": t.orders, "start": t.start}
-            for t in self.trainings
-        ]
-        plan = dataclasses.asdict(dataclasses.replace(self, trainings=()))
-        return {**plan, "trainings": rows}
-
-    def trials(self) -> list[Trial]:
-        """Returns its trainings with the attacks on them; several may be one training."""
-        made, titles = list[Trial](), dict[str, str]()
-        for one in self.trainings:
-            title = f"{one.defence}, seed {one.seed}"
-            if titles.setdefault(title, one.run) != one.run:  # another model to start from
-                title = f"{title}, {one.run}"
-            names = {finding(name, order): name for name, order in one.orders.items()}
-            orders = {place: one.orders[name] for place, name in names.items()}
-            called = {place: f"{title}: {name}" for place, name in names.items()}
-            audit = ALARM_LEVEL if one.private else None
-            made.append(Trial(one.config, title, orders, called, audit=audit, report=True))
-        return made
 
 
 def read(
@@ -272,23 +179,29 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
         for seed in () if refused else plan.seeds:
             with_seed = (*words, f"seed={seed}")
             config = load(*with_seed)
-            masked = config["masking"] is not None
-            orders = {one.name: one.order(defence, seed, masked=masked) for one in made}
             begun = (*base.run, *changed, "keep=[]", *bare, *ALONE, "rounds=0", f"seed={seed}")
-            start = Training(START, seed, load(*begun), begun, {})
+            origin = load(*begun)
+            start = Training(START, seed, Trial(origin).name, begun, config=origin)
             starts.setdefault(start.run, start)
-            private = isinstance(strategy, PrivateStrategy) and bool(config["rounds"])
             trainings.append(
-                Training(defence.name, seed, config, with_seed, orders, start.run, private)
+                Training(
+                    defence.name,
+                    seed,
+                    Trial(config).name,
+                    with_seed,
+                    start.run,
+                    private=isinstance(strategy, PrivateStrategy) and bool(config["rounds"]),
+                    masked=config["masking"] is not None,
+                    config=config,
+                )
             )
     if misspelt:  # one that does not fit the experiment is told, and the others are trained
         raise Mistakes(f"the defences of {source}", misspelt)
     plan = dataclasses.replace(
         plan,
         defences=tuple(defences),
-        attacks=tuple(attacks),
         trainings=(*trainings, *starts.values()),
-    )
+    ).ordered(attacks)
     return dataclasses.replace(plan, own=_own_parts(plan))
 
 
@@ -409,9 +322,9 @@ def options(
             rest.append(word)
             continue
         try:
-            value = OmegaConf.to_container(OmegaConf.from_dotlist([f"x={text}"]))["x"]  # type: ignore[index,call-overload]
-        except (OmegaConfBaseException, ValueError) as error:
-            problems.append(f"{word}: {' '.join(str(error).split())}")
+            value = read_value(text)
+        except ValueError as error:
+            problems.append(f"{word}: {error}")
             continue
         if key in ("defences", "attacks"):
             value = [value] if isinstance(value, str) else value

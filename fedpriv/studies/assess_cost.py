@@ -18,8 +18,7 @@ from fedpriv.runtime import versions
 from fedpriv.runtime.cache import PROBE, cache_folder, json_digest, write_entry
 from fedpriv.runtime.run_folder import METRICS, RunFolder
 from fedpriv.runtime.workers.jobs import reason_of
-from fedpriv.studies.assess import Assessment
-from fedpriv.studies.assess_matrix import Asked
+from fedpriv.studies.assess_matrix import Asked, Assessment
 from fedpriv.studies.assessed import START
 from fedpriv.studies.assessment import JSON
 from fedpriv.studies.trials import PLAN, TRAINING, Store, Trial, carry_out
@@ -165,33 +164,17 @@ def with_seeds(plan: Assessment, count: int) -> Assessment:
 def without(plan: Assessment, attack: str) -> Assessment:
     """Returns the same plan without an attack, for lack of time."""
     reason = f"{LEFT_OUT} {plan.hours:g} hours"
-    attacks = tuple(
-        dataclasses.replace(one, withheld=reason) if one.name == attack else one
-        for one in plan.attacks
+    return plan.ordered(
+        [
+            dataclasses.replace(one, withheld=reason) if one.name == attack else one
+            for one in plan.attacks
+        ]
     )
-    trainings = tuple(
-        dataclasses.replace(one, orders={n: o for n, o in one.orders.items() if n != attack})
-        for one in plan.trainings
-    )
-    return dataclasses.replace(plan, attacks=attacks, trainings=trainings)
 
 
 def smaller(plan: Assessment, attack: str) -> Assessment:
     """Returns the same plan with an attack that takes less time, and finds less."""
-    (asked,) = (one for one in plan.attacks if one.name == attack)
-    begun, less = len(asked.overrides), asked.smaller
-    attacks = tuple(one.made_smaller() if one.name == attack else one for one in plan.attacks)
-    trainings = tuple(
-        dataclasses.replace(
-            one,
-            orders={
-                n: (*o[:begun], *less, *o[begun:]) if n == attack else o
-                for n, o in one.orders.items()
-            },
-        )
-        for one in plan.trainings
-    )
-    return dataclasses.replace(plan, attacks=attacks, trainings=trainings)
+    return plan.ordered([one.made_smaller() if one.name == attack else one for one in plan.attacks])
 
 
 def begun(plan: Assessment, hours: float) -> Assessment | None:
@@ -219,7 +202,7 @@ def begun(plan: Assessment, hours: float) -> Assessment | None:
 
 def described(plan: Assessment) -> list[str]:
     """Returns in lines who attacks, and what is trained and made and what not, and why not."""
-    lines = [f"{name.replace('_', ' ')}: {one['who']}" for name, one in plan.adversaries.items()]
+    lines = [f"{name.replace('_', ' ')}: {one.who}" for name, one in plan.adversaries.items()]
     rows = [["attack", "adversary", "minutes a training", "behind masks", ""]]
     for one in plan.attacks:
         why = f"not made: {one.withheld}" if one.withheld else one.told

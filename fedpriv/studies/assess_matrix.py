@@ -11,7 +11,7 @@ import functools
 import inspect
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,11 +21,14 @@ from omegaconf.errors import OmegaConfBaseException
 from fedpriv.config import attack, catalogue, yaml_file
 from fedpriv.config.construct import import_target, near
 from fedpriv.config.experiment import Mistakes
-from fedpriv.studies.assessed import START
-from fedpriv.studies.assessment import ALARM_LEVEL
+from fedpriv.studies.assessed import START, Made
+from fedpriv.studies.trials import Trial, finding
 from fedpriv.threat.runner import ThreatModel
 
 Named = TypeVar("Named", "Defence", "Asked")
+
+ALARM_LEVEL = 0.9999
+"""Confidence of the bounds that are held against the ledger: many trainings are measured."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,114 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Training:
+    """One training, with everything resolved.
+
+    Attributes:
+        defence: that it is under; `START` for a model that trainings begin from.
+        seed: of its data, its draws and its attacks.
+        run: the name of its folder, the same for the same settings.
+        overrides: of the experiment, which `fedpriv run` takes.
+        start: the folder of the model that it begins from; "" of such a model itself.
+        private: whether its mechanism is measured.
+        masked: whether sums are masked.
+        orders: overrides of each attack on it, by the attack's name.
+        findings: the names of the attacks' results, likewise.
+        config: its settings; a plan that was read from a folder has none.
+    """
+
+    defence: str
+    seed: int
+    run: str
+    overrides: tuple[str, ...]
+    start: str = ""
+    private: bool = False
+    masked: bool = False
+    orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    findings: Mapping[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Onlooker:
+    """An adversary: who it is, and the ledger's view that holds against it."""
+
+    who: str
+    view: str
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What is going to be trained and attacked, as plan.json keeps it but for the settings.
+
+    Attributes:
+        experiment: that is assessed.
+        overrides: of it, for all defences.
+        defences: in the order of the rows.
+        attacks: in the order of the columns.
+        seeds: of the trainings.
+        adversaries: by name.
+        trainings: of the defences that the experiment can be combined with.
+        command: that makes it.
+        hours: into which it is to fit; None for as long as it takes.
+        own: hashes of the code that it runs, "fedpriv" and files of the user's own by dotted path,
+            and of the "documents".
+        made: where it comes from; None before there is a folder.
+    """
+
+    experiment: str
+    overrides: tuple[str, ...]
+    defences: tuple[Defence, ...]
+    attacks: tuple[Asked, ...]
+    seeds: tuple[int, ...]
+    adversaries: Mapping[str, Onlooker]
+    trainings: tuple[Training, ...]
+    command: str
+    hours: float | None = None
+    own: Mapping[str, str] = field(default_factory=dict)
+    made: Made | None = None
+
+    @property
+    def place(self) -> Path:
+        """The folder that assessments of this experiment go to."""
+        config = self.trainings[0].config
+        return Path(config["runs"]) / "assess" / str(config["name"])
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what plan.json keeps."""
+        plan = dataclasses.asdict(self)
+        del plan["made"]
+        for training in plan["trainings"]:
+            del training["config"]
+        return plan
+
+    def ordered(self, attacks: Sequence[Asked]) -> Assessment:
+        """Returns the same plan with these attacks on each training of a defence."""
+        made, trainings = [one for one in attacks if not one.withheld], list[Training]()
+        defences = {one.name: one for one in self.defences}
+        for one in self.trainings:
+            orders = {}
+            if of := defences.get(one.defence):
+                orders = {a.name: a.order(of, one.seed, masked=one.masked) for a in made}
+            findings = {name: finding(name, order) for name, order in orders.items()}
+            trainings.append(dataclasses.replace(one, orders=orders, findings=findings))
+        return dataclasses.replace(self, attacks=tuple(attacks), trainings=tuple(trainings))
+
+    def trials(self) -> list[Trial]:
+        """Returns its trainings with the attacks on them; several may be one training."""
+        made, titles = list[Trial](), dict[str, str]()
+        for one in self.trainings:
+            title = f"{one.defence}, seed {one.seed}"
+            if titles.setdefault(title, one.run) != one.run:  # another model to start from
+                title = f"{title}, {one.run}"
+            orders = {one.findings[name]: order for name, order in one.orders.items()}
+            called = {place: f"{title}: {name}" for name, place in one.findings.items()}
+            audit = ALARM_LEVEL if one.private else None
+            made.append(Trial(one.config, title, orders, called, audit=audit, report=True))
+        return made
+
+
+@dataclass(frozen=True)
 class Matrix:
     """What `matrix.yaml` says.
 
@@ -119,7 +230,7 @@ class Matrix:
         keepers: settings of what a training keeps for attacks, by keeper.
     """
 
-    adversaries: Mapping[str, Mapping[str, str]]
+    adversaries: Mapping[str, Onlooker]
     defences: Mapping[str, Mapping[str, Any]]
     attacks: Mapping[str, Mapping[str, Any]]
     usual: Mapping[str, Any]
@@ -144,7 +255,8 @@ class Matrix:
             for key, value in entries.items():
                 both = isinstance(value, dict) and key in matrix[section]
                 matrix[section][key] = {**matrix[section][key], **value} if both else value
-        return cls(**matrix)
+        who = {name: Onlooker(**one) for name, one in matrix.pop("adversaries").items()}
+        return cls(who, **matrix)
 
     def defence(self, text: str) -> Defence | None:
         """Returns a defence by its name, dotted path or overrides; None for what is none.

@@ -23,6 +23,7 @@ from fedpriv.report.summary import leading_metrics
 from fedpriv.report.wording import as_csv
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, RESULT, RunFolder
+from fedpriv.studies.assess_matrix import Asked, Assessment, Defence, Training
 from fedpriv.studies.assessed import NONE, START, Assessed, Cell, Made, Row, as_json
 from fedpriv.studies.assessment_page import html
 from fedpriv.studies.effects import CANNOT_TELL, STOPS, WEAKENS, verdict_of
@@ -35,9 +36,6 @@ from fedpriv.threat.statistics import corrected
 ERRORS = "errors.json"
 PAGE, JSON, CSV = "assessment.html", "assessment.json", "assessment.csv"
 REDACTED = "assessment-redacted.html"
-
-ALARM_LEVEL = 0.9999
-"""Confidence of the bounds that are held against the ledger: many trainings are measured."""
 
 NOBODY = "no client took part in any round: train for more rounds, or draw clients more often"
 
@@ -58,7 +56,7 @@ def read(path: Path | str, *, redacted: bool = False) -> Assessed:
     """
     plan = RunFolder(Path(path)).read_json(PLAN) if Path(path).is_dir() else None
     try:
-        told = TypeAdapter(_Plan).validate_python(plan)
+        told = TypeAdapter(Assessment).validate_python(plan)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or PLAN
@@ -73,7 +71,7 @@ def read(path: Path | str, *, redacted: bool = False) -> Assessed:
     found = Assessed(
         told.experiment,
         told.command if told.hours is None else f"{told.command} hours={told.hours:g}",
-        told.made,
+        told.made or Made("", "", ""),
         told.seeds,
         {name: one.who for name, one in told.adversaries.items()},
         {one.name: one.told for one in told.attacks if not one.withheld},
@@ -152,61 +150,13 @@ def _redact(found: Assessed, folder: Path) -> Assessed:
 
 
 @dataclass(frozen=True)
-class _PlannedDefence:
-    name: str
-    told: str
-    refused: str = ""
-
-
-@dataclass(frozen=True)
-class _PlannedAttack:
-    name: str
-    adversary: str
-    told: str = ""
-    measure: str = ""
-    withheld: str = ""
-
-
-@dataclass(frozen=True)
-class _PlannedTraining:
-    defence: str
-    seed: int
-    run: str
-    overrides: tuple[str, ...]
-    orders: Mapping[str, tuple[str, ...]]
-    findings: Mapping[str, str]
-    start: str = ""
-
-
-@dataclass(frozen=True)
-class _Onlooker:
-    who: str
-    view: str
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What `plan.json` holds."""
-
-    experiment: str
-    command: str
-    seeds: tuple[int, ...]
-    adversaries: Mapping[str, _Onlooker]
-    defences: tuple[_PlannedDefence, ...]
-    attacks: tuple[_PlannedAttack, ...]
-    trainings: tuple[_PlannedTraining, ...]
-    made: Made
-    hours: float | None = None
-
-
-@dataclass(frozen=True)
 class _Trained:
     """One training, as its run folder has it.
 
     `numbers` is empty if it did not come to its end; `source` says which data it was on.
     """
 
-    plan: _PlannedTraining
+    plan: Training
     numbers: Mapping[str, float]
     seconds: float
     traffic: float
@@ -219,7 +169,7 @@ class _Trained:
     source: str
 
     @classmethod
-    def read(cls, folder: Path, plan: _PlannedTraining, errors: Mapping[str, str]) -> _Trained:
+    def read(cls, folder: Path, plan: Training, errors: Mapping[str, str]) -> _Trained:
         place = run_files.folder_inside(folder, f"{RUNS}/{plan.run}")
         run = RunFolder(place)
         rows = run.records(METRICS) if place.is_dir() else []
@@ -274,8 +224,8 @@ class _Trained:
 
 
 def _row(
-    defence: _PlannedDefence,
-    plan: _Plan,
+    defence: Defence,
+    plan: Assessment,
     trained: Sequence[_Trained],
     starts: Mapping[str, _Trained],
 ) -> Row:
@@ -320,7 +270,7 @@ def _row(
     )
 
 
-def _promised(ended: Sequence[_Trained], plan: _Plan, masked: bool) -> dict[str, float | None]:
+def _promised(ended: Sequence[_Trained], plan: Assessment, masked: bool) -> dict[str, float | None]:
     """Returns ε by adversary, the largest of all seeds; None where nothing is promised.
 
     Masks take one adversary away, who sees single messages, and bring two who see sums.
@@ -393,7 +343,7 @@ def _with_life(
     return tuple(done)
 
 
-def _cell(asked: _PlannedAttack, mine: Sequence[_Trained], plan: _Plan, masked: bool) -> Cell:
+def _cell(asked: Asked, mine: Sequence[_Trained], plan: Assessment, masked: bool) -> Cell:
     """Returns a cell with its effect over the seeds, without a verdict."""
     planned = [one for one in mine if asked.name in one.plan.findings]
     made = [one for one in planned if asked.name in one.results and "" not in one.errors]

@@ -5,13 +5,13 @@ What is needed after the rounds, such as matplotlib, is imported then: workers b
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedpriv.config import experiment
+from fedpriv.config import overrides as overrides_of
 from fedpriv.config.experiment import Experiment, Mistakes
 from fedpriv.federation.loop import Federation, Result
 from fedpriv.federation.private_strategy import PrivateStrategy
@@ -50,7 +50,7 @@ def run(
         run = fedpriv.run("quickstart", rounds=3, strategy="fedavg")
         print(run.metrics["f1"], run.path)
     """
-    words = [*overrides, *(f"{key}={in_hydra(value)}" for key, value in settings.items())]
+    words = [*overrides, *(f"{key}={overrides_of.write(value)}" for key, value in settings.items())]
     config = composed(name, words)
     parts = experiment.build(config, name, words)
     check_attack(parts, config, name)
@@ -196,34 +196,6 @@ def attacked(result: Result, parts: Experiment, *, trust: bool) -> AttackResult 
     )
     reported(result, parts)
     return found
-
-
-def in_hydra(value: Any) -> str:
-    r"""Returns a value in the syntax of overrides.
-
-    >>> in_hydra({"epochs": 2, "path": "it's, here"}), in_hydra([0.1, None, True])
-    ("{epochs:2,path:'it\\'s, here'}", '[0.1,null,true]')
-    """
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{in_hydra(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(in_hydra, value))}]"
-    text = str(value)
-    if re.fullmatch(r"[A-Za-z_][\w./-]*", text, re.ASCII) and text.lower() not in _NOT_TEXT:
-        return text  # as a person writes it, and as choices of config groups must be written
-    # A backslash counts as one only before a quote or at the end.
-    return "'" + re.sub(r"(\\*)('|$)", _escaped, text) + "'"
-
-
-_NOT_TEXT = ("null", "true", "false", "nan", "inf")
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return found[1] * 2 + ("\\'" if found[2] else "")
 
 
 def to_stderr(line: str) -> None:

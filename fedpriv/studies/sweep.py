@@ -26,6 +26,8 @@ from omegaconf.errors import OmegaConfBaseException
 from fedpriv.config import catalogue, experiment, yaml_file
 from fedpriv.config.construct import near
 from fedpriv.config.experiment import Mistakes
+from fedpriv.config.overrides import read as read_value
+from fedpriv.config.overrides import write
 from fedpriv.studies import claims as claiming
 from fedpriv.studies.claims import Claim
 from fedpriv.studies.sweep_page import Column
@@ -314,15 +316,16 @@ def settings(name: str, overrides: Sequence[str] = ()) -> Iterator[str]:
         if remark.startswith("or ") and key in file[GIVEN].get("let", {}):
             remark = ""  # which others there are, beside the file's own
         told = remark if remark.startswith("or ") else "; ".join(filter(None, (options, remark)))
-        yield _text(key, value) + (f"  # {told}" if told else "")
+        yield f"{key}={write(value)}" + (f"  # {told}" if told else "")
     for axis, values in _axes(file).items():
-        yield _text(axis, [*values])
-    yield _text("seeds", file.get("seeds", [0]))
+        yield f"{axis}={write([*values])}"
+    yield f"seeds={write(file.get('seeds', [0]))}"
     yield f"experiment={file.get('experiment')}"
     workers = file.get("workers", 0)
     yield f"workers={workers}  # trainings or attacks at a time, each in its own process"
     for section in ("run", "attack"):
-        yield from (_text(f"{section}.{k}", v) for k, v in file[GIVEN].get(section, {}).items())
+        given = file[GIVEN].get(section, {})
+        yield from (f"{section}.{k}={write(v)}" for k, v in given.items())
     yield "run.KEY=…  # of that experiment: `fedpriv run EXPERIMENT --settings`"
     yield "attack.KEY=…  # of its attacks: `fedpriv attack RUN_DIR attack=NAME --settings`"
 
@@ -376,11 +379,9 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         if "=" not in text:
             raise ValueError(f"{text}: expected NAME=value, such as seeds=[1,2]")
         section, _, inner = key.partition(".")
-        # OmegaConf reads the value as YAML, a list or a mapping too.
         try:
-            read: Any = OmegaConf.from_dotlist([f"value={text[len(key) + 1 :]}"])
-            value = OmegaConf.to_container(read)["value"]  # type: ignore[index,call-overload]
-        except yaml.YAMLError as error:
+            value = read_value(text[len(key) + 1 :])
+        except ValueError as error:
             quoted = """'rows=["one label", "another, with a comma"]'"""
             raise ValueError(f"{text}: cannot be read; a list is quoted like {quoted}") from error
         if key in values:
@@ -479,7 +480,10 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
             why = str(error).splitlines()[0].rpartition(" raised while resolving interpolation: ")
             problems.append(f"{name}: {why[2]}{hint}")
             continue
-        run, attacked = ([_text(*item) for item in found[key].items()] for key in ("run", "attack"))
+        run, attacked = (
+            [f"{name}={write(value)}" for name, value in found[key].items()]
+            for key in ("run", "attack")
+        )
         yield Row(
             name=name or source,
             run=tuple(run),
@@ -592,18 +596,3 @@ def _published(file: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         elif str(chosen[name]) == value and isinstance(rows, dict):
             found |= rows
     return found
-
-
-def _text(key: str, value: Any) -> str:
-    """Returns an override as the command line has it, in Hydra's grammar."""
-
-    def write(value: Any) -> str:
-        if isinstance(value, Mapping):
-            return f"{{{', '.join(f'{name}: {write(inner)}' for name, inner in value.items())}}}"
-        if isinstance(value, list):
-            return f"[{', '.join(map(write, value))}]"
-        if isinstance(value, str) and re.fullmatch(r"[\w./-]+", value):
-            return value
-        return json.dumps(value, ensure_ascii=False)
-
-    return f"{key}={write(value)}"

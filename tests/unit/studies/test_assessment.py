@@ -208,12 +208,13 @@ def folder(tmp_path):
     views = {"model": "global", "server": "server_plain", "server_masked": "server_masked",
              "colluding": "colluders"}  # fmt: skip
     plan = {
-        "experiment": "<b>x</b>", "command": "fedpriv assess x", "seeds": [0, 1],
+        "experiment": "<b>x</b>", "command": "fedpriv assess x", "seeds": [0, 1], "overrides": [],
         "adversaries": {name: {"who": f"the {name}", "view": at} for name, at in views.items()},
-        "defences": [{"name": name, "told": "as it is", "refused": ""} for name in values]
-        + [{"name": "refused", "told": "", "refused": "there are <no> buffers"}],
-        "attacks": [{"name": "membership", "adversary": "server", "withheld": ""},
-                    {"name": "pmia", "adversary": "model", "withheld": "it answers no questions"}],
+        "defences": [{"name": name, "told": "as it is", "run": []} for name in values]
+        + [{"name": "refused", "told": "", "run": [], "refused": "there are <no> buffers"}],
+        "attacks": [{"name": "membership", "adversary": "server", "overrides": []},
+                    {"name": "pmia", "adversary": "model", "overrides": [],
+                     "withheld": "it answers no questions"}],
         "trainings": trainings,
         "made": {"commit": "c", "date": "today", "machine": "two cores"},
     }  # fmt: skip
@@ -331,7 +332,9 @@ def test_a_redacted_page_keeps_numbers_and_verdicts_and_no_word_of_others(folder
     plan["command"] = "fedpriv assess x data.source.root=/home/you/plans --secret"
     plan["made"]["machine"] = "GeheimMaschine"
     for number, one in enumerate(plan["defences"]):
-        one |= {"told": "hush Vega Builders", "refused": one["refused"] and "hush /home/you/plans"}
+        one["told"] = "hush Vega Builders"
+        if "refused" in one:
+            one["refused"] = "hush /home/you/plans"
         if number == 1:
             one["name"] = "Adlerhorst"
     plan["attacks"][0] |= {"name": "hush", "told": "of Vega Builders"}

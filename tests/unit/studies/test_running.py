@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import fedpriv
 from fedpriv.config.experiment import Mistakes
-from fedpriv.studies.running import in_hydra
+from fedpriv.config.overrides import write
 
 TOY = "tests/system/toy.yaml"
 
@@ -26,7 +26,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_a_value_means_in_an_override_what_it_means_in_python(value):
-    read = OverridesParser.create().parse_override(f"key={in_hydra(value)}").value()
+    read = OverridesParser.create().parse_override(f"key={write(value)}").value()
     assert _plain(read) == value
 
 
