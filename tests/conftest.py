@@ -9,6 +9,7 @@ waits for the disk, which is half of the time of a run as small as these: real p
 Torch has one thread, as a client has: several would only wait for one another on models so small.
 """
 
+import gc
 import hashlib
 import itertools
 import os
@@ -28,6 +29,8 @@ settings.load_profile("few" if os.environ.get("FEW") else "ci" if os.environ.get
 
 @pytest.fixture(scope="session", autouse=True)
 def _of_the_session(tmp_path_factory):
+    gc.collect()
+    gc.freeze()  # so that no full collection looks through all modules and tests again
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDPRIV_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(os, "fsync", lambda file: None)

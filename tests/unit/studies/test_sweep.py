@@ -294,6 +294,14 @@ def test_the_command_line_changes_values_choices_axes_and_settings(table):
     assert (changed.seeds, changed.runs) == ((3,), "elsewhere")
 
 
+@pytest.mark.parametrize("text", ["2023", "true", "null", "1e-3", r"C:\new", "Müller, ü", "it's"])
+def test_a_text_stays_the_text_that_the_file_has(table, text):
+    quoted = json.dumps(text, ensure_ascii=False)
+    plain = f"experiment: toy\ncolumns: {{loss: loss}}\nrows: {{a: {{run: {{name: {quoted}}}}}}}\n"
+    (row,) = sweep.read(table(plain)).rows
+    assert experiment.load("toy", row.run)["name"] == text
+
+
 def test_a_file_extends_another(table):
     table(name="_shared.yaml")
     name = table(
