@@ -31,7 +31,7 @@ from fedpriv.attacks.inversion.gradients import (
     uses_fused_attention,
 )
 from fedpriv.attacks.inversion.method import Inversion
-from fedpriv.attacks.inversion.objective import Comparison, Matched, Objective, choose
+from fedpriv.attacks.inversion.objective import GradientDistance, Matched, Objective, choose
 from fedpriv.attacks.inversion.pixels import Canvas, channels
 from fedpriv.attacks.inversion.start import start
 from fedpriv.attacks.victim import Reconstruction, Victim
@@ -151,7 +151,7 @@ class _Run:
         }
         if len(group) == 1:
             sent = {name: tensor[0] for name, tensor in self._sent.items()}
-            self._alone = Comparison(method.objective, sent)
+            self._alone = GradientDistance(method.objective, sent)
         private = torch.stack([victim.private for victim in victims]).to(like.device)
         template = torch.stack([victim.template for victim in victims]).to(like)
         self._canvas = Canvas.of(template, private, method.region, method.pixels)
@@ -257,7 +257,7 @@ class _Run:
         """Returns the distances, (V,), and their derivatives by the pages and the labels."""
         labels = [label.detach() / SCALE for label in self._labels]
         if self._count > 1:
-            against = functools.partial(Comparison, self._method.objective)
+            against = functools.partial(GradientDistance, self._method.objective)
             return self._gradients.slopes_together(
                 pages, labels, self._columns, self._sent, against
             )

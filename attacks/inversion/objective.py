@@ -72,7 +72,7 @@ class Objective:
 
     def distance(self, gradients: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> Tensor:
         """Returns the distance, a scalar; both by the names that `choose` returned."""
-        return Comparison(self, sent)(gradients)[0]
+        return GradientDistance(self, sent)(gradients)[0]
 
     @staticmethod
     def placed(names: Iterable[str]) -> list[str]:
@@ -89,7 +89,7 @@ class Objective:
 _Tensors = Sequence[Tensor]
 
 
-class Comparison:
+class GradientDistance:
     """Measures how far gradients are from those that were sent, and the slopes of that distance.
 
     The slopes are written down, by <g_l, g*_l>, |g_l|² and |g_l - g*_l|² of each tensor: autograd

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedpriv.attacks.inversion.engine import check_forward, check_pages
 from fedpriv.attacks.inversion.gradients import Gradients, gradient_of, twice_differentiable
-from fedpriv.attacks.inversion.objective import Comparison, Objective, choose
+from fedpriv.attacks.inversion.objective import GradientDistance, Objective, choose
 from fedpriv.attacks.victim import Victim, tensors_of
 from fedpriv.data.examples import Batch
 from fedpriv.threat.checks import check_choices
@@ -107,7 +107,7 @@ class SafeTemplate:
         columns = {name: column.to(clean.device) for name, column in batch.items()}
         gradient = gradient_of(model, {**columns, "pixels": clean})
         names = choose(model, gradient, OBJECTIVE).names
-        far = Comparison(OBJECTIVE, {name: gradient[name] for name in names})
+        far = GradientDistance(OBJECTIVE, {name: gradient[name] for name in names})
         gradients = Gradients(model, names)
         size = self.epsilon / 10 if self.kind == "pgd" else -self.epsilon / 10
         for _ in range(self.steps):

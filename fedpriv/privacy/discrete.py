@@ -7,9 +7,9 @@ ring, rounds it to 1/256 of a step, and sends a draw of the *discrete Gaussian a
     Y ~ N_Z(x, s²):  P(Y = y) ∝ exp(-(y - x)² / 2s²)  for whole y,      modulo 2¹⁶.
 
 The sum over the clients comes back modulo 2¹⁶ too, as a number in -2¹⁵ … 2¹⁵ - 1. The noise is of
-whole numbers, drawn with whole numbers (`Table`), so that its low bits give nothing away, as those
-of continuous noise may (Mironov 2012). What the clients add up before is floating point all the
-same: providers' changes in double precision, gradients of examples in single precision.
+whole numbers, drawn with whole numbers (`DrawTable`), so that its low bits give nothing away, as
+those of continuous noise may (Mironov 2012). What the clients add up before is floating point all
+the same: providers' changes in double precision, gradients of examples in single precision.
 
 **ε is the Gaussian mechanism's, exactly.** Let s² = s₁² + 4. Draw G ~ N(x, s₁²) and then, given G,
 a whole number around it from N_Z(G, 4). By Poisson's summation formula Σ_k exp(-(k - g)² / 8) is
@@ -170,7 +170,7 @@ class Steps:
             scale /= 2
 
 
-class Table:
+class DrawTable:
     """Exact draws from N_Z(c, s²), for c in 0, 1/`parts`, … below 1.
 
     Whole numbers of 128 bits are compared with the cumulative distribution, computed with as many:
@@ -235,9 +235,9 @@ class Table:
 
 
 @functools.lru_cache(maxsize=64)  # one for each size that a cohort has had
-def table(s: float, parts: int = 1) -> Table:
+def table(s: float, parts: int = 1) -> DrawTable:
     """Returns a table, made once."""
-    return Table(s, parts)
+    return DrawTable(s, parts)
 
 
 def noisy(

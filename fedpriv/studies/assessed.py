@@ -82,7 +82,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class DefenceRow:
     """A defence: what it costs, what it promises, and what it does to each attack.
 
     Attributes:
@@ -170,7 +170,7 @@ class Assessed:
     adversaries: Mapping[str, str]
     attacks: Mapping[str, str]
     withheld: Mapping[str, str]
-    rows: tuple[Row, ...]
+    rows: tuple[DefenceRow, ...]
 
     @property
     def metric(self) -> str:
@@ -183,7 +183,7 @@ class Assessed:
         return [f"{row.defence}: {alarm}" for row in self.rows for alarm in row.alarms]
 
     @property
-    def cells(self) -> list[tuple[Row, Cell]]:
+    def cells(self) -> list[tuple[DefenceRow, Cell]]:
         """Every cell with its row."""
         return [(row, cell) for row in self.rows for cell in row.cells]
 

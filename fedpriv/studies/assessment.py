@@ -24,7 +24,7 @@ from fedpriv.report.wording import as_csv
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, RESULT, RunFolder
 from fedpriv.studies.assess_matrix import Asked, Assessment, Defence, Training
-from fedpriv.studies.assessed import NONE, START, Assessed, Cell, Made, Row, as_json
+from fedpriv.studies.assessed import NONE, START, Assessed, Cell, DefenceRow, Made, as_json
 from fedpriv.studies.assessment_page import html
 from fedpriv.studies.effects import CANNOT_TELL, STOPS, WEAKENS, verdict_of
 from fedpriv.studies.estimate import Over, over, over_attacks, usable
@@ -228,7 +228,7 @@ def _row(
     plan: Assessment,
     trained: Sequence[_Trained],
     starts: Mapping[str, _Trained],
-) -> Row:
+) -> DefenceRow:
     """Returns a defence's row, whose cells have no verdicts yet."""
     mine = [one for one in trained if one.plan.defence == defence.name]
     ended = [one for one in mine if one.numbers]
@@ -242,7 +242,7 @@ def _row(
     masked = any(one.masked for one in mine)
     asked = [one for one in plan.attacks if not one.withheld and not defence.refused]
     count = max(1, len(ended))
-    return Row(
+    return DefenceRow(
         defence.name,
         defence.told,
         defence.refused,
@@ -314,8 +314,8 @@ def _alarms(mine: Sequence[_Trained]) -> tuple[str, ...]:
 
 
 def _with_life(
-    rows: Sequence[Row], trained: Sequence[_Trained], starts: Mapping[str, _Trained]
-) -> tuple[Row, ...]:
+    rows: Sequence[DefenceRow], trained: Sequence[_Trained], starts: Mapping[str, _Trained]
+) -> tuple[DefenceRow, ...]:
     """Returns the rows, and which of them have a dead model, or one of which that is not known.
 
     A defence that changes the model has a start of its own, and must come as far from there.
@@ -395,7 +395,7 @@ def _cell(asked: Asked, mine: Sequence[_Trained], plan: Assessment, masked: bool
     )
 
 
-def judged(rows: Sequence[Row]) -> tuple[Row, ...]:
+def judged(rows: Sequence[DefenceRow]) -> tuple[DefenceRow, ...]:
     """Returns the rows with a verdict in each cell, all p-values of the page corrected together."""
     bare = {cell.attack: cell for row in rows if row.defence == NONE for cell in row.cells}
     held: dict[tuple[str, str], Over] = {}
@@ -453,7 +453,9 @@ def judged(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(done)
 
 
-def _sober(verdict: str, why: str, row: Row, cell: Cell, without: Cell | None) -> tuple[str, str]:
+def _sober(
+    verdict: str, why: str, row: DefenceRow, cell: Cell, without: Cell | None
+) -> tuple[str, str]:
     """Returns why and verdict, where one that speaks for a defence may have to be taken back."""
     if verdict not in (STOPS, WEAKENS):
         return why, verdict

@@ -13,7 +13,7 @@ from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
 from fedpriv.report.wording import counted, show_bytes, show_seconds, show_value
-from fedpriv.studies.assessed import NONE, Assessed, Cell, Row
+from fedpriv.studies.assessed import NONE, Assessed, Cell, DefenceRow
 from fedpriv.threat.results import Table
 
 MOST_PANELS = 6
@@ -42,7 +42,7 @@ def html(found: Assessed, *, redacted: bool = False) -> str:
     )
 
 
-def _of(row: Row, attack: str) -> Cell | None:
+def _of(row: DefenceRow, attack: str) -> Cell | None:
     return next((cell for cell in row.cells if cell.attack == attack), None)
 
 

@@ -133,7 +133,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Compared:
+class Difference:
     """What the seeds say of a comparison.
 
     Attributes:
@@ -156,7 +156,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Ordering:
     """That one term is above another.
 
     Attributes:
@@ -169,7 +169,7 @@ class Comparison:
     below: Term
     written: str = ">"
 
-    def judged(self, measured: Sequence[Measured], among: int = 1) -> Compared | None:
+    def judged(self, measured: Sequence[Measured], among: int = 1) -> Difference | None:
         """Returns what the seeds say under which both terms were run; None without any number.
 
         Args:
@@ -188,26 +188,26 @@ class Comparison:
             return None
         count, (above, below) = len(seeds), pairs.mean(0).tolist()
         if missing := count - len(pairs):
-            return Compared(above, below, count, missing)
+            return Difference(above, below, count, missing)
         gap = above - below
         if count == 1:
             first = self.above.of_one(measured, seeds[0], above)
             second = self.below.of_one(measured, seeds[0], below)
             if first is None or second is None:
-                return Compared(above, below, 1)
+                return Difference(above, below, 1)
             found = first.minus(second)
-            return Compared(above, below, 1, 0, (found.low, found.high), found.p_value)
+            return Difference(above, below, 1, 0, (found.low, found.high), found.p_value)
         found = over((pairs[:, 0] - pairs[:, 1]).tolist())
         spread = found.below * math.sqrt(count)
         # What is said may be shown at 5 %; its contrary is one of so many that might be.
         level, power = (LEVEL if gap > 0 else LEVEL / among), POWER ** (1 / among)
         if spread <= TINY * np.abs(pairs).max():
             if abs(gap) <= TINY * np.abs(pairs).max():
-                return Compared(above, below, count, 0, (gap, gap), 1.0)
+                return Difference(above, below, count, 0, (gap, gap), 1.0)
             coins = math.ceil(1 - math.log2(level))
-            return Compared(above, below, count, 0, (gap, gap), 2.0 ** (1 - count), coins)
+            return Difference(above, below, count, 0, (gap, gap), 2.0 ** (1 - count), coins)
         needs = _seeds_for(abs(gap) / spread, level, power) if gap else None
-        return Compared(above, below, count, 0, (found.low, found.high), found.p_value, needs)
+        return Difference(above, below, count, 0, (found.low, found.high), found.p_value, needs)
 
 
 def _seeds_for(size: float, level: float, power: float) -> int | None:
@@ -222,7 +222,7 @@ def _seeds_for(size: float, level: float, power: float) -> int | None:
     return counts[at] if at < len(counts) else None
 
 
-def comparisons(says: str) -> dict[str, Comparison]:
+def comparisons(says: str) -> dict[str, Ordering]:
     """Returns the comparisons that an ordering consists of, each with its text.
 
     `psnr | exact: a > b > c | d` says, by either column, that a is above b, and b above c and d.
@@ -240,7 +240,7 @@ def comparisons(says: str) -> dict[str, Comparison]:
         for pair in itertools.product(left.split(" | "), right.split(" | ")):
             terms = [Term.parse(text, column) for text in pair]
             above, below = terms if sign == ">" else terms[::-1]
-            found[f"{column}: {f' {sign} '.join(pair)}"] = Comparison(above, below, sign)
+            found[f"{column}: {f' {sign} '.join(pair)}"] = Ordering(above, below, sign)
     return found
 
 
@@ -326,7 +326,7 @@ def unexplained(claims: Sequence[Claim], before: Mapping[str, Any]) -> Iterator[
                 yield f"{one.text!r} was {was!r}: say why in its note"
 
 
-def _in_words(one: Compared | None, holds: bool | None, of: Comparison, more: int | None) -> str:
+def _in_words(one: Difference | None, holds: bool | None, of: Ordering, more: int | None) -> str:
     """Returns what was found of a comparison, and how sure it is, in the order of its text."""
     if one is None:
         return NOT_MEASURED

@@ -47,7 +47,7 @@ NOT_COMPARED = ("versions", "started", "runs", "name", "composed")
 
 
 @dataclass(frozen=True)
-class Compared:
+class OneRun:
     """One run among several.
 
     Attributes:
@@ -71,7 +71,7 @@ class Compared:
 class Seeds:
     """Runs that differ in nothing but their seed; often it is a single one."""
 
-    runs: tuple[Compared, ...]
+    runs: tuple[OneRun, ...]
 
     @property
     def numbers(self) -> str:
@@ -294,7 +294,7 @@ def _short(value: Any) -> str:
     return plain(text.rpartition(".")[2] if text.startswith("fedpriv.") else text, 80)
 
 
-def _compared(number: int, run: Run, settings: Mapping[str, Sequence[str]]) -> Compared:
+def _compared(number: int, run: Run, settings: Mapping[str, Sequence[str]]) -> OneRun:
     telling = list(settings)
     # Which classes differ tells best what a run is, then what has a short name.
     telling.sort(key=lambda name: (not name.endswith("._target_"), name.count("."), len(name)))
@@ -305,7 +305,7 @@ def _compared(number: int, run: Run, settings: Mapping[str, Sequence[str]]) -> C
     groups = metric_groups(run.rounds)
     curves = {**groups.scores, **groups.losses}
     promises = promised(privacy_view(run.ledger))
-    return Compared(
+    return OneRun(
         number,
         f"{run_name(run)} ({', '.join(told)})" if told else run_name(run),
         run,
@@ -315,7 +315,7 @@ def _compared(number: int, run: Run, settings: Mapping[str, Sequence[str]]) -> C
     )
 
 
-def answer(compared: Sequence[Compared], names: Sequence[str]) -> str:
+def answer(compared: Sequence[OneRun], names: Sequence[str]) -> str:
     """Returns how far the runs differ in leaks, ε and utility, in one sentence."""
     attacked = [one for one in compared if any(not r.refused for r in one.results.values())]
     leaky = [one for one in attacked if any(r.verdict == LEAK for r in one.results.values())]
@@ -338,7 +338,7 @@ def answer(compared: Sequence[Compared], names: Sequence[str]) -> str:
     return f"{counted(len(compared), 'run')}: {', '.join(first)}, and {last}."
 
 
-def _worst(one: Compared) -> float:
+def _worst(one: OneRun) -> float:
     """Returns the largest ε of those who are looking; infinite without a guarantee."""
     views = [promise for view, promise in one.promises.items() if view != "paper"]
     return max((p.size if p.guaranteed else math.inf for p in views), default=math.inf)

@@ -27,7 +27,7 @@ from fedpriv.data.folder.page_file import FileIndex, Listing, PageFile, list_fil
 from fedpriv.data.folder.placing import Place
 from fedpriv.data.folder.progress import Count, on_all_cores, tell
 from fedpriv.data.folder.side_files import read_side_file
-from fedpriv.data.folder.table import RESERVED, FileLabels, Table, find_table, read_table
+from fedpriv.data.folder.table import RESERVED, FileLabels, LabelTable, find_table, read_table
 from fedpriv.data.folder.words import TOLD, Reading, read_ahead
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
 from fedpriv.data.hub.boxes import Unit, fitting, inked, mean_of
@@ -173,7 +173,7 @@ class Folder:
             tell("\n  ".join([f"{NOT_READ} in {root}:", *first_lines(list(listing.others))]))
         return DocumentSet(root.name or str(root), documents, fields, tuple(problems), remarks)
 
-    def _fields(self, table: Table | None) -> tuple[str, ...]:
+    def _fields(self, table: LabelTable | None) -> tuple[str, ...]:
         """Returns the names of the fields.
 
         Raises:
@@ -211,13 +211,13 @@ class Folder:
             raise DataError(self.root, f"{pages:,} pages: expected at most {MOST_DOCUMENTS:,}")
         return files, broken
 
-    def _column(self, table: Table | None) -> str:
+    def _column(self, table: LabelTable | None) -> str:
         """Returns what tells the provider: a column, "folder" or "file"."""
         if self.provider != "auto":
             return self.provider
         return "provider" if table and "provider" in table.columns else "folder"
 
-    def _told_by(self, table: Table | None) -> str:
+    def _told_by(self, table: LabelTable | None) -> str:
         column = self._column(table)
         if column == "folder":
             return "the subfolder of a file; a file in no subfolder is a provider by itself"
@@ -226,7 +226,7 @@ class Folder:
         return f"the column {column} of {table.path.name if table else 'no table'}"
 
     def _providers(
-        self, files: Sequence[PageFile], table: Table | None
+        self, files: Sequence[PageFile], table: LabelTable | None
     ) -> tuple[dict[str, str], list[DataError]]:
         """Returns the provider of each file, and an error for each that has none."""
         column = self._column(table)
@@ -251,7 +251,7 @@ class Folder:
         return owners, problems
 
     def _clients(
-        self, files: Sequence[PageFile], table: Table | None
+        self, files: Sequence[PageFile], table: LabelTable | None
     ) -> tuple[dict[str, str], list[DataError]]:
         """Returns the client of each file, empty without any, and an error for each file astray."""
         clients: dict[str, str] = {}

@@ -58,7 +58,7 @@ class FileLabels:
 
 
 @dataclass(frozen=True)
-class Table:
+class LabelTable:
     """A table that was read.
 
     Attributes:
@@ -99,7 +99,7 @@ def find_table(root: Path, name: str | None) -> Path | None:
     return inside(root, there[0]) if there else None
 
 
-def read_table(path: Path, files: Iterable[str]) -> Table:
+def read_table(path: Path, files: Iterable[str]) -> LabelTable:
     """Reads a table.
 
     Args:
@@ -116,7 +116,7 @@ def read_table(path: Path, files: Iterable[str]) -> Table:
     return parse_table(path, path.read_bytes(), files)
 
 
-def parse_table(path: Path, content: bytes, files: Iterable[str]) -> Table:
+def parse_table(path: Path, content: bytes, files: Iterable[str]) -> LabelTable:
     """Reads the content of a table; see `read_table`."""
     text = _decode(path, content)
     problems: list[DataError] = []
@@ -140,7 +140,7 @@ def parse_table(path: Path, content: bytes, files: Iterable[str]) -> Table:
             problems.append(DataError(path, str(error), line))
     if not found and not problems:
         raise DataError(path, "a table without rows: expected one for each file")
-    return Table(path, columns, found, tuple(problems))
+    return LabelTable(path, columns, found, tuple(problems))
 
 
 def _decode(path: Path, content: bytes) -> str:

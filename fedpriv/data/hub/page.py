@@ -19,7 +19,7 @@ from fedpriv.data.folder.words import Origin, kept_words, reader_versions
 from fedpriv.data.hub.boxes import Unit
 from fedpriv.data.hub.columns import Found
 from fedpriv.data.hub.row import question_of, text_of_row
-from fedpriv.data.hub.table import Table
+from fedpriv.data.hub.table import HubTable
 from fedpriv.data.readers.annotation import blank_page
 from fedpriv.runtime.cache import files_digest, hash_of
 from fedpriv.runtime.versions import versions_of
@@ -83,7 +83,7 @@ class HubPage(LazyPage):
     """
 
     reading: Reading
-    table: Table
+    table: HubTable
     numbers: tuple[int, ...]
     size: tuple[int, int]
     picture: str
@@ -138,12 +138,12 @@ class HubPage(LazyPage):
         return _code()
 
 
-def place_of(table: Table, number: int) -> str:
+def place_of(table: HubTable, number: int) -> str:
     """Returns a row as messages name it: "train[3]"."""
     return f"{table.split or 'rows'}[{number}]"
 
 
-def picture_of(table: Table, number: int, column: str) -> bytes:
+def picture_of(table: HubTable, number: int, column: str) -> bytes:
     """Returns the image of a row as it is stored.
 
     Raises:

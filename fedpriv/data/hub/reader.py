@@ -37,7 +37,7 @@ from fedpriv.data.hub.row import (
     question_of,
     text_of_row,
 )
-from fedpriv.data.hub.table import Table, open_tables
+from fedpriv.data.hub.table import HubTable, open_tables
 from fedpriv.data.readers.annotation import encodable
 from fedpriv.data.readers.cord import stated_size
 from fedpriv.data.reading import shown
@@ -153,7 +153,7 @@ class HubData:
         features = tables[0].features()
         reading, remarks = self._reading(tables[0], features)
         column = self._provider(features)
-        seen: list[tuple[Table, int, _Seen]] = []
+        seen: list[tuple[HubTable, int, _Seen]] = []
         problems: list[DataError] = []
         look = _Look(reading, column, self.provider, features)
         count = Count(sum(map(len, tables)), "rows looked at", first=8 * cores())
@@ -183,7 +183,7 @@ class HubData:
         name = Path(self.path).name or self.path
         return DocumentSet(name, tuple(documents), labels, tuple(problems), remarks)
 
-    def _tables(self) -> list[Table]:
+    def _tables(self) -> list[HubTable]:
         tables = open_tables(self.path, self.name, self.revision)
         there = [table.split for table in tables]
         if self.splits is not None:
@@ -200,7 +200,7 @@ class HubData:
         return tables
 
     def _reading(
-        self, table: Table, features: Mapping[str, Any]
+        self, table: HubTable, features: Mapping[str, Any]
     ) -> tuple[Reading, dict[str, tuple[str, ...]]]:
         """Finds the columns; returns how rows are read, and what was found, for the user."""
         given = self.columns
@@ -277,7 +277,7 @@ class HubData:
         return f"the words of the entity {self.provider}"
 
     def _with_unit(
-        self, reading: Reading, seen: Sequence[tuple[Table, int, _Seen]]
+        self, reading: Reading, seen: Sequence[tuple[HubTable, int, _Seen]]
     ) -> tuple[Reading, str]:
         """Settles the unit of the boxes; returns also how that is told.
 
@@ -295,7 +295,7 @@ class HubData:
         return replace(reading, unit=units[0]), f"{NAMED[units[0]]}, {how}; {count}"
 
     def _by_ink(
-        self, reading: Reading, seen: Sequence[tuple[Table, int, _Seen]], units: tuple[Unit, ...]
+        self, reading: Reading, seen: Sequence[tuple[HubTable, int, _Seen]], units: tuple[Unit, ...]
     ) -> tuple[tuple[Unit, ...], str]:
         """Decides between several units that fit; returns the best first, and how that is told."""
         fit = [one for one in seen if all(unit in one[2].units for unit in units)]
@@ -375,7 +375,7 @@ class _Look:
     provider: str
     features: Mapping[str, Any]
 
-    def __call__(self, table: Table, number: int) -> _Seen:
+    def __call__(self, table: HubTable, number: int) -> _Seen:
         read = self.reading
         names = [read.columns.id, self.column, *read.used()]
         row = table.row(number, tuple(dict.fromkeys(name for name in names if name)))
@@ -433,7 +433,7 @@ def _size_of_receipt(text: Any) -> tuple[int, int]:
         raise ValueError(f"expected a text of JSON, found {shown(text)}") from error
 
 
-def _look_at(look: _Look, table: Table, count: Count) -> Iterator[_Seen | DataError]:
+def _look_at(look: _Look, table: HubTable, count: Count) -> Iterator[_Seen | DataError]:
     """Yields what is seen in each row, or why it cannot be used; the cache remembers it."""
     read = look.reading
     settings = [FORMAT, table.stamp, table.root,
@@ -477,10 +477,10 @@ def _kept(name: str, path: str) -> list[_Seen | DataError] | None:
 # ---------------------------------------------------------------------------------- all rows
 
 
-def _misfits(reading: Reading, seen: list[tuple[Table, int, _Seen]]) -> list[DataError]:
+def _misfits(reading: Reading, seen: list[tuple[HubTable, int, _Seen]]) -> list[DataError]:
     """Takes out the rows whose boxes do not fit the unit; returns why."""
     problems: list[DataError] = []
-    good: list[tuple[Table, int, _Seen]] = []
+    good: list[tuple[HubTable, int, _Seen]] = []
     for table, number, one in seen:
         if reading.unit in one.units:
             good.append((table, number, one))
@@ -497,10 +497,10 @@ def _misfits(reading: Reading, seen: list[tuple[Table, int, _Seen]]) -> list[Dat
 
 
 def _documents(
-    reading: Reading, seen: Sequence[tuple[Table, int, _Seen]], column: str
+    reading: Reading, seen: Sequence[tuple[HubTable, int, _Seen]], column: str
 ) -> tuple[list[Document], list[DataError]]:
     """Makes pages of rows; returns also what is wrong with several rows together."""
-    groups: dict[Any, list[tuple[Table, int, _Seen]]] = {}
+    groups: dict[Any, list[tuple[HubTable, int, _Seen]]] = {}
     for table, number, one in seen:
         whole = (table.split, one.picture) if reading.columns.question and one.picture else None
         groups.setdefault(whole or (table.split, "row", number), []).append((table, number, one))
@@ -537,7 +537,7 @@ def _documents(
     return documents, problems
 
 
-def _labels(reading: Reading, seen: Sequence[tuple[Table, int, _Seen]]) -> tuple[str, ...]:
+def _labels(reading: Reading, seen: Sequence[tuple[HubTable, int, _Seen]]) -> tuple[str, ...]:
     """Returns the labels in the order of the data set's names, or else sorted."""
     inside = [label_of(name)[1] for name in reading.names if name.lower() not in OUTSIDE]
     found = sorted({label for _, _, one in seen for label in one.labels})

@@ -34,7 +34,7 @@ class NoDatasetsError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class HubTable:
     """A split of a data set.
 
     Attributes:
@@ -94,7 +94,7 @@ class Table:
         raise ValueError(f"{shown(path)} lies outside of the data set; nothing was read")
 
 
-def open_tables(path: str, name: str | None, revision: str | None) -> list[Table]:
+def open_tables(path: str, name: str | None, revision: str | None) -> list[HubTable]:
     """Returns the splits of a data set, with their rows on disk.
 
     Args:
@@ -149,12 +149,12 @@ def open_tables(path: str, name: str | None, revision: str | None) -> list[Table
         ) from error
     splits = found if isinstance(found, dict) else {str(found.split or ""): found}
     root = str(folder.absolute()) if is_folder else ""
-    tables: list[Table] = []
+    tables: list[HubTable] = []
     for split, rows in splits.items():
         if len(rows):
             files = tuple(one["filename"] for one in rows.cache_files)
             stamp = hash_of([file_stamp(Path(file)) for file in files])
-            tables.append(Table(str(split), files, stamp, root))
+            tables.append(HubTable(str(split), files, stamp, root))
     for table in tables:
         if len(table) != len(splits[table.split]):
             why = f"{table.split or 'it'} is a selection of rows: save it with save_to_disk"
@@ -236,7 +236,7 @@ def _caches() -> list[Path]:
 
 
 @functools.lru_cache(maxsize=16)
-def _opened(table: Table, names: tuple[str, ...] | None) -> Any:
+def _opened(table: HubTable, names: tuple[str, ...] | None) -> Any:
     import datasets
 
     rows = datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in table.files])

@@ -92,7 +92,7 @@ History = tuple[tuple[Event, int], ...]
 
 
 @dataclass(frozen=True)
-class Measured:
+class ViewAudit:
     """One view's ε, as the ledger says and as the canaries show.
 
     Attributes:
@@ -140,7 +140,7 @@ class Audit:
         moved: the most that this changed a sum of real examples, of what the ledger counts for it.
     """
 
-    views: Mapping[str, Measured]
+    views: Mapping[str, ViewAudit]
     unit: str
     delta: float
     confidence: float
@@ -279,7 +279,7 @@ def audit_mechanism(
             "was drawn, or too few answered; take more rounds or runs"
         )
     mechanism = strategy.mechanism
-    views, known = dict[str, Measured](), dict[tuple[int, ...], Measured]()
+    views, known = dict[str, ViewAudit](), dict[tuple[int, ...], ViewAudit]()
     for view, alike in pooled.items():
         # The participation of most canaries; it depends on the draws of clients, not on the noise.
         booked, found = max(alike.items(), key=lambda item: sum(len(s) for s, _ in item[1]))
@@ -312,7 +312,7 @@ def _measured(
     stated: float | None,
     delta: float,
     confidence: float,
-) -> Measured:
+) -> ViewAudit:
     """Returns the three bounds for canaries of which the same was seen."""
     history, seen = booked
     scores = np.concatenate([s for s, _ in found])
@@ -322,7 +322,7 @@ def _measured(
     ranked = np.argsort(first, kind="stable")
     guessed = min(max(1, round(GUESSED * len(first))), len(first) // 2)
     right = np.sum(coins[ranked[len(first) - guessed :]]) + np.sum(~coins[ranked[:guessed]])
-    return Measured(
+    return ViewAudit(
         ledger=pld.epsilon(history, delta),
         sigma_fit=sigma_fit(scores, inside, history, delta, confidence),
         count=counted(scores, inside, threshold, delta, confidence),

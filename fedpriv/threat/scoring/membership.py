@@ -77,7 +77,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Measured:
+class TrialScores:
     """What one classifier's trials show.
 
     Attributes:
@@ -91,7 +91,7 @@ class Measured:
     numbers: Mapping[str, Any]
 
 
-def membership_metrics(trials: Sequence[Judged]) -> Measured:
+def membership_metrics(trials: Sequence[Judged]) -> TrialScores:
     """Returns the metrics of one classifier.
 
     * `trials`, `n`, `members`: how many, and the mean of providers judged, and of members.
@@ -128,7 +128,7 @@ def membership_metrics(trials: Sequence[Judged]) -> Measured:
     sizes = np.array([len(trial.members) for trial in trials])
     accuracies = [np.mean(trial.right) for trial in trials]
     chance = Estimate.known(0.5)
-    return Measured(
+    return TrialScores(
         of_scores,
         of_guesses,
         {

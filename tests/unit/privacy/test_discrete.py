@@ -15,8 +15,8 @@ from fedpriv.privacy.discrete import (
     LEAST,
     PART,
     SMALL,
+    DrawTable,
     Steps,
-    Table,
     noisy,
     restored,
     signs_of,
@@ -39,7 +39,7 @@ def pmf(s, centre, values):
 def test_draws_have_the_probabilities_of_the_discrete_gaussian(s, centre):
     rng, count = np.random.default_rng(3), 200_000
     parts = np.full(count, int(centre * 4))
-    found = Table(s, 4).around(rng, parts) if centre else Table(s).draw(rng, count)
+    found = DrawTable(s, 4).around(rng, parts) if centre else DrawTable(s).draw(rng, count)
     values = np.arange(-int(4 * s), int(4 * s) + 1)
     seen = np.array([np.sum(found == v) for v in values])
     expected = pmf(s, centre, np.arange(-60, 61))[60 + values] * count
@@ -54,7 +54,7 @@ def test_probabilities_are_exact_to_a_hundred_bits():
     """By the table itself, against sums in fractions of e^(-v²/2s²) with 100 digits."""
     from decimal import Decimal, localcontext
 
-    made, s = Table(2.0), Decimal(2)
+    made, s = DrawTable(2.0), Decimal(2)
     with localcontext(prec=100):
         whole = sum((-(Decimal(v) ** 2) / (2 * s * s)).exp() for v in range(-40, 41))
         so_far = Decimal(0)

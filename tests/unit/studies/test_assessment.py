@@ -14,7 +14,7 @@ from scipy import stats
 from fedpriv.cli.main import main
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies import assessed, assessment
-from fedpriv.studies.assessed import Cell, Row
+from fedpriv.studies.assessed import Cell, DefenceRow
 from fedpriv.studies.assessment import judged
 from fedpriv.studies.assessment_page import html
 from fedpriv.studies.effects import (
@@ -84,7 +84,9 @@ def cell(gain, half=0.04, seeds=1, **others):
 
 
 def under(defended, bare, **row):
-    rows = judged([Row("none", "", cells=(bare,)), Row("d", "", cells=(defended,), **row)])
+    rows = judged(
+        [DefenceRow("none", "", cells=(bare,)), DefenceRow("d", "", cells=(defended,), **row)]
+    )
     return rows[1].cells[0]
 
 
@@ -129,10 +131,12 @@ def test_the_p_values_of_a_page_are_corrected_together():
     """.02 alone is shown; beside four other looks it is not."""
     weak = cell(0.0233, 0.01 * HALF)
     assert weak.effect.p_value == pytest.approx(0.02, abs=1e-3)
-    alone = judged([Row("none", "", cells=(weak,))])
+    alone = judged([DefenceRow("none", "", cells=(weak,))])
     assert alone[0].cells[0].verdict == NOTHING
     five = tuple(dataclasses.replace(weak, attack=name) for name in "abcde")
-    assert {c.verdict for c in judged([Row("none", "", cells=five)])[0].cells} == {CANNOT_TELL}
+    assert {c.verdict for c in judged([DefenceRow("none", "", cells=five)])[0].cells} == {
+        CANNOT_TELL
+    }
 
 
 # --- From folders ---------------------------------------------------------------------------------
@@ -526,7 +530,7 @@ def test_the_table_has_a_row_for_each_cell(folder):
     table = assessment.read(folder).table
     assert list(table.verdict) == ["nothing", "stops", "cannot_tell", "cannot_tell"]
     assert table.epsilon.isna().sum() == 3
-    assert dataclasses.is_dataclass(Row)
+    assert dataclasses.is_dataclass(DefenceRow)
 
 
 DOCS = Path(__file__).parents[3] / "docs" / "explanations"

@@ -10,8 +10,8 @@ from scipy import stats
 
 from fedpriv.studies.claims import (
     Claim,
-    Comparison,
     Measured,
+    Ordering,
     Term,
     comparisons,
     unexplained,
@@ -46,7 +46,7 @@ def test_an_ordering_is_split_into_comparisons():
         "read: c @ other + 1 > d",
         "read: 20 > d",
     ]
-    assert found["psnr: a, b > c @ other + 1"] == Comparison(
+    assert found["psnr: a, b > c @ other + 1"] == Ordering(
         Term("a, b", "psnr"), Term("c", "other", 1.0)
     )
     assert found["read: 20 > d"].above == Term(None, "read", 20.0)
@@ -55,7 +55,7 @@ def test_an_ordering_is_split_into_comparisons():
 
 
 def test_less_is_more_the_other_way_round():
-    assert comparisons("loss: a < b")["loss: a < b"] == Comparison(
+    assert comparisons("loss: a < b")["loss: a < b"] == Ordering(
         Term("b", "loss"), Term("a", "loss"), "<"
     )
     found = judged("psnr: a < b", measured("a", [3.0, 3.1]), measured("b", [5.0, 5.2]))

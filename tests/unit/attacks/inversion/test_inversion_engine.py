@@ -11,7 +11,7 @@ from pages import page
 from fedpriv.attacks.inversion import Inversion, Objective, engine, invert
 from fedpriv.attacks.inversion.drift import read
 from fedpriv.attacks.inversion.gradients import gradient_of
-from fedpriv.attacks.inversion.objective import Comparison
+from fedpriv.attacks.inversion.objective import GradientDistance
 from fedpriv.attacks.inversion.presets import PRESETS, april, dlg, gi_dqa, gi_dqa_tuned, idlg
 from fedpriv.attacks.local_steps import LocalSteps
 from fedpriv.attacks.victim import Victim
@@ -350,7 +350,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(
         return invert(victims, method, rng, checkpoint=folder, every=4)
 
     whole = run(tmp_path / "whole")
-    measure, left = Comparison.__call__, [halfway]
+    measure, left = GradientDistance.__call__, [halfway]
 
     def stopping(*arguments):
         left[0] -= 1
@@ -358,7 +358,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(
             raise Stopped
         return measure(*arguments)
 
-    monkeypatch.setattr(Comparison, "__call__", stopping)
+    monkeypatch.setattr(GradientDistance, "__call__", stopping)
     with pytest.raises(Stopped):
         run(tmp_path / "parts")
     left[0] = enough = budget * count

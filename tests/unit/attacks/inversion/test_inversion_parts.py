@@ -11,7 +11,7 @@ from torch import nn
 
 from fedpriv.attacks.inversion import saved
 from fedpriv.attacks.inversion.gradients import gradient_of, soft_loss
-from fedpriv.attacks.inversion.objective import FLAT, Comparison, Objective, choose
+from fedpriv.attacks.inversion.objective import FLAT, GradientDistance, Objective, choose
 from fedpriv.attacks.inversion.pixels import Canvas, channels, ink_of
 from fedpriv.attacks.inversion.prior import (
     ChannelVariation,
@@ -73,7 +73,7 @@ def test_wrong_signs_count_by_how_sure_they_are_and_sizes_do_not():
 
 def test_a_gradient_of_zero_has_a_finite_slope():
     objective = Objective(cosine=1, global_cosine=1, signs=1)
-    _, slopes = Comparison(objective, {"a": torch.ones(3)})({"a": torch.zeros(3)})
+    _, slopes = GradientDistance(objective, {"a": torch.ones(3)})({"a": torch.zeros(3)})
     assert torch.isfinite(slopes["a"]).all()
 
 
@@ -121,13 +121,13 @@ def test_distances_and_slopes_are_those_of_their_definition(weights, any_scale):
         for _ in range(2)
     )
     objective = Objective(**weights, any_scale=any_scale)
-    together = torch.vmap(lambda g, sent: Comparison(objective, sent)(g))
+    together = torch.vmap(lambda g, sent: GradientDistance(objective, sent)(g))
     distances, slopes = together(mine, theirs)
     for victim in range(2):
         g, sent = ({n: t[victim] for n, t in side.items()} for side in (mine, theirs))
         expected, far = torch.func.grad_and_value(partial(as_defined, objective))(g, sent)
         for found, by_name in (
-            Comparison(objective, sent)(g),
+            GradientDistance(objective, sent)(g),
             (distances[victim], {n: t[victim] for n, t in slopes.items()}),
         ):
             torch.testing.assert_close(found, far)
