@@ -48,7 +48,7 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
-from fedpriv.studies.attacking import run_attack
+from fedpriv.studies.running import run_attack
 from fedpriv.threat.attack import Attack
 from fedpriv.threat.keep.held_out import KeepHeldOut
 from fedpriv.threat.keep.transcript import KeepTranscript

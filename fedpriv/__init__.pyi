@@ -33,10 +33,10 @@ from .strategies.fedavg import FedAvg as FedAvg
 from .strategies.fedavg_dp import FedAvgDP as FedAvgDP
 from .strategies.fedsgd import FedSGD as FedSGD
 from .strategies.fl_provider_dp import FLProviderDP as FLProviderDP
-from .studies.attacking import run_attack as run_attack
 from .studies.comparison import Comparison as Comparison
 from .studies.comparison import compare as compare
 from .studies.running import run as run
+from .studies.running import run_attack as run_attack
 from .threat.access import Architecture as Architecture
 from .threat.access import BatchKnowledge as BatchKnowledge
 from .threat.access import BlackBox as BlackBox

@@ -56,8 +56,8 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
     from fedpriv.report import render
     from fedpriv.report.build import write_report
     from fedpriv.runtime.run_folder import FINDINGS, RunFolder
-    from fedpriv.studies import attacking
-    from fedpriv.studies.running import to_stderr
+    from fedpriv.studies import running
+    from fedpriv.studies.trials import to_stderr
 
     folder = RunFolder.existing(run_dir)
     again = [override for override in overrides if override.startswith("model.")]
@@ -66,7 +66,7 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
     order = attack.parse([override for override in overrides if override not in again])
     config = experiment.with_values(folder.config(), again, str(run_dir))
     model = experiment.model_of(config, str(run_dir)) if again else None
-    result = attacking.made(folder, order, to_stderr, trust, model)
+    result = running.made(folder, order, to_stderr, trust, model)
     write_report(folder.path)
     for line in render.lines(result):
         print(line)

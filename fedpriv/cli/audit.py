@@ -86,7 +86,7 @@ def command(
     from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems
     from fedpriv.report.build import write_report
     from fedpriv.runtime.run_folder import CONFIG, REPORT, RunFolder
-    from fedpriv.studies.running import to_stderr
+    from fedpriv.studies.trials import to_stderr
     from fedpriv.threat.mechanism import keep_audit
 
     folder = RunFolder.existing(name) if (Path(name) / CONFIG).is_file() else None

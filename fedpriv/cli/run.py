@@ -59,7 +59,7 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
     standard output is the run folder.
     """
     from fedpriv.config import experiment
-    from fedpriv.studies import running
+    from fedpriv.studies import trials
 
     if show_settings:
         from fedpriv.config.reference import reference
@@ -68,10 +68,12 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
         return 0
     if multirun:
         return _several(name, overrides)
-    config = running.composed(name, overrides)
+    config = trials.composed(name, overrides)
+    from fedpriv.studies.running import check_attack  # while workers import what they need
+
     parts = experiment.build(config, name, overrides)
-    running.check_attack(parts, config, name)
-    result = running.start(parts, config, name)
+    check_attack(parts, config, name)
+    result = trials.start(parts, config, name)
     return _finish(result, parts, trust=True)
 
 
@@ -106,7 +108,7 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
     from fedpriv.config.trust import check_before_resume, reaching
     from fedpriv.federation.dataset import UnfitData
     from fedpriv.runtime.run_folder import RunFolder
-    from fedpriv.studies import running
+    from fedpriv.studies import trials
 
     folder = RunFolder.existing(run_dir)
     if not trust:
@@ -123,11 +125,11 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
         raise experiment.Mistakes(str(run_dir), problems)
     config = experiment.with_values(folder.config(), overrides, str(run_dir))
     config = experiment.with_whole_paths(config)
-    running.expect_workers(config)
+    trials.expect_workers(config)
     parts = experiment.build(config, str(run_dir))
     try:
         again = {"resume": True, "other_data": other_data}
-        result = running.start(parts, config, str(run_dir), folder.path, **again)
+        result = trials.start(parts, config, str(run_dir), folder.path, **again)
     except UnfitData as error:
         error.hint += f"if the data have moved: fedpriv resume {run_dir} data.source.root=NEW_PLACE"
         raise
@@ -139,8 +141,8 @@ def _several(name: str, overrides: Sequence[str]) -> int:
     from fedpriv.runtime.progress import for_this_terminal
     from fedpriv.runtime.run_folder import REPORT
     from fedpriv.studies import sweep, sweep_jobs
-    from fedpriv.studies.running import to_stderr
     from fedpriv.studies.sweep_page import lines
+    from fedpriv.studies.trials import to_stderr
 
     table = sweep.of_runs(name, overrides)
     folder, measured = sweep_jobs.run(table, for_this_terminal, to_stderr)

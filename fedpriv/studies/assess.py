@@ -138,7 +138,7 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
         explicit: whether the attacks were named by the user, so that a mistake in one is theirs.
     """
     source = plan.experiment
-    load = functools.cache(lambda *words: running.composed(source, list(words)))
+    load = functools.cache(lambda *words: trials.composed(source, list(words)))
     base = next(one for one in plan.defences if one.name == NONE)
     # Settings of keepers are for where they keep something.
     bare = tuple(one for one in plan.overrides if not one.startswith("keep."))
@@ -361,7 +361,7 @@ def run(
         for defence in plan.defences:
             if defence.refused:
                 tell(f"not trained: {defence.name}: {defence.refused}")
-        store, every = Store(folder.path / RUNS), plan.trials()
+        store, every = Store(folder.path / RUNS, running.made), plan.trials()
         done = {one.name: store.is_done(one, TRAINING) for one in every}
         tell(
             f"{folder.path}: {len(done)} trainings of {len(plan.defences)} defences and the model "

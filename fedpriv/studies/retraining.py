@@ -192,7 +192,7 @@ class Rebuilt:
         folder.write_json(PLAN, (folder.read_json(PLAN) or {}) | plan)
         again = "the same command" if self.base.attack is None else f"fedpriv resume {self.path}"
         told = f"go on with: {again}; what is trained is not trained again"
-        store, places = Store(self.path / RETRAINED, told), dict[str, Path]()
+        store, places = Store(self.path / RETRAINED, again=told), dict[str, Path]()
         for name in plan:
             places[name] = run_files.make_folder(self.path, f"{RETRAINED}/{name}")
         every = [Trial(config, name, {}, {"": name}, name) for name, config in plan.items()]

@@ -1,27 +1,26 @@
-"""An experiment from its file to the end of its run, as the command line and Python start it.
+"""One experiment from its file to the end of its run and of the attacks on it.
 
-What is needed after the rounds, such as matplotlib, is imported then: workers begin sooner.
+The command line and Python start runs and order attacks here.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedpriv.config import experiment
 from fedpriv.config import overrides as overrides_of
+from fedpriv.config.attack import Order, order
 from fedpriv.config.experiment import Experiment, Mistakes
-from fedpriv.federation.loop import Federation, Result
-from fedpriv.federation.private_strategy import PrivateStrategy
-from fedpriv.privacy.signal import signal_lines
+from fedpriv.federation.loop import Result as Ended
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.runtime.workers.fork_server import fork_server
-
-if TYPE_CHECKING:
-    from fedpriv.threat.results import Result as AttackResult
+from fedpriv.studies.retraining import Rebuilt
+from fedpriv.studies.trials import composed, reported, start, to_stderr
+from fedpriv.threat.attack import Attack
+from fedpriv.threat.results import Result
+from fedpriv.threat.runner import run_attack_on
 
 
 def run(
@@ -59,114 +58,6 @@ def run(
     return RunFolder.existing(result.run_dir)
 
 
-def composed(name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Returns an experiment's settings, with a note of what they were composed from.
-
-    Workers begin to import what they need meanwhile, on another core.
-    """
-    config = experiment.load(name, overrides)
-    made = {"experiment": str(experiment.find(name)), "overrides": list(overrides)}
-    expect_workers(config)
-    return {**config, experiment.COMPOSED: made}
-
-
-def expect_workers(config: Mapping[str, Any]) -> None:
-    """Has workers' imports begin now, on another core, if an experiment will need workers here."""
-    federation, ray = config.get("federation"), config.get("ray")
-    workers = isinstance(federation, Mapping) and federation.get("workers")
-    on_ray = isinstance(ray, Mapping) and any(ray.values())
-    if workers and not on_ray:
-        fork_server()
-
-
-def start(
-    parts: Experiment,
-    config: dict[str, Any],
-    source: str,
-    run_dir: Path | None = None,
-    *,
-    progress: Progress | bool = True,
-    resume: bool = False,
-    other_data: bool = False,
-    one_of_many: bool = False,
-) -> Result:
-    """Runs the rounds, and what the settings want after them: the audit and the report.
-
-    Args:
-        parts: of the experiment.
-        config: that they were built from.
-        source: of the settings, for errors.
-        run_dir: the run's folder; None makes one.
-        progress: as `Federation.run` takes it.
-        resume: whether to go on with what is in the folder.
-        other_data: see `Federation.run`.
-        one_of_many: whether it is a row of a table, which has a page of its own: then nothing is
-            said of noise and signal, and no report is written.
-    """
-    federation = parts.assemble(config)
-    check_audit(federation, parts, source)
-    strategy = getattr(federation.algorithm, "inner", federation.algorithm)
-    if isinstance(strategy, PrivateStrategy) and parts.rounds and not (resume or one_of_many):
-        for line in signal_lines(
-            strategy.mechanism,
-            federation.parameters,
-            federation.clients,
-            parts.rounds,
-            strategy.threshold,
-            getattr(strategy, "steps", None) if strategy.own_noise else None,
-        ):
-            to_stderr(line)
-    result = federation.run(
-        parts.rounds, run_dir=run_dir, resume=resume, other_data=other_data, progress=progress
-    )
-    audited(result, parts, federation)
-    if not one_of_many:
-        reported(result, parts)
-    return result
-
-
-def audited(result: Result, parts: Experiment, federation: Federation) -> None:
-    """Measures the mechanism of a private run, if its settings want it, and says what was found.
-
-    What can be known beforehand, `check_audit` has refused.
-    """
-    if not parts.privacy.audit or not parts.rounds:
-        return
-    from fedpriv.federation.audit.mechanism import audit_mechanism
-    from fedpriv.threat.mechanism import keep_audit
-
-    try:
-        audit = audit_mechanism(federation, parts.rounds)
-    except ValueError as error:  # the run is over, and its results are worth keeping
-        to_stderr(f"audit: {error}")
-        return
-    keep_audit(RunFolder.existing(result.run_dir), audit)
-    for line in audit.lines():
-        to_stderr(line)
-
-
-def check_audit(federation: Federation, parts: Experiment, name: str) -> None:
-    """Checks before any training that the mechanism can be measured at the end, if that is wanted.
-
-    Raises:
-        Mistakes: if it cannot be.
-    """
-    if not parts.privacy.audit:
-        return
-    from fedpriv.federation.audit.mechanism import audit_problems
-
-    if problems := audit_problems(federation):
-        raise Mistakes(name, [f"privacy.audit=true: {problem}" for problem in problems])
-
-
-def reported(result: Result, parts: Experiment) -> None:
-    """Writes the report of a run, if its settings want one."""
-    if parts.federation.report:
-        from fedpriv.report.build import write_report
-
-        write_report(result.run_dir)
-
-
 def check_attack(parts: Experiment, config: Mapping[str, Any], name: str) -> None:
     """Checks what the experiment's attack is going to train, before anything starts.
 
@@ -175,8 +66,6 @@ def check_attack(parts: Experiment, config: Mapping[str, Any], name: str) -> Non
     """
     check = getattr(parts.attack, "check", None)
     if check is not None:
-        from fedpriv.studies.retraining import Rebuilt
-
         try:
             check(Rebuilt(config, Path(name), to_stderr, trust=True))
         except ValueError as error:
@@ -185,12 +74,10 @@ def check_attack(parts: Experiment, config: Mapping[str, Any], name: str) -> Non
             raise Mistakes(name, [f"attack: {error}"]) from error
 
 
-def attacked(result: Result, parts: Experiment, *, trust: bool) -> AttackResult | None:
+def attacked(result: Ended, parts: Experiment, *, trust: bool) -> Result | None:
     """Makes the experiment's attack, if it has one, and writes the report again."""
     if parts.attack is None:
         return None
-    from fedpriv.studies.attacking import run_attack
-
     found = run_attack(
         result.run_dir, parts.attack, log=to_stderr, trust=trust, retrain=True, ocr=None
     )
@@ -198,6 +85,56 @@ def attacked(result: Result, parts: Experiment, *, trust: bool) -> AttackResult 
     return found
 
 
-def to_stderr(line: str) -> None:
-    """Prints a line where progress goes."""
-    print(line, file=sys.stderr, flush=True)
+def run_attack(
+    run_dir: Path | str,
+    attack: Attack[Any, Any] | str,
+    overrides: Sequence[str] = (),
+    *,
+    model: Callable[..., Any] | None = None,
+    trust: bool = False,
+    log: Callable[[str], None] = lambda line: None,
+    **settings: Any,
+) -> Result:
+    """Attacks a finished run, and writes `findings/<name>/`.
+
+    Args:
+        run_dir: the run's folder.
+        attack: a name as on the command line, such as "pmia", or an object of your own; see
+            `fedpriv.threat.attack.Attack`.
+        overrides: of a named attack, as on the command line: "attack.attempts=1".
+        model: builds the run's model, for runs that were started from Python; None takes it from
+            the run's settings.
+        trust: whether code that the run's settings name may be run, though it is none of ours.
+        log: shows one line of progress.
+        settings: fields of `fedpriv.threat.settings.AttackSettings`, and `name`.
+
+    Returns:
+        The scored result. Its `status` says whether the run granted what the attack needs.
+
+    Raises:
+        Mistakes: with everything that is wrong in the settings.
+        NotARunFolder: if there is no run.
+        InUse: if an attack of this name is being made on it.
+        Damaged: if a file of the run cannot be used; it is named.
+    """
+    ordered = order(attack, overrides, **settings)
+    return made(RunFolder.existing(run_dir), ordered, log, trust, model)
+
+
+def made(
+    folder: RunFolder,
+    ordered: Order,
+    log: Callable[[str], None],
+    trust: bool,
+    model: Callable[..., Any] | None = None,
+) -> Result:
+    """Makes the attack that was ordered; see `run_attack`."""
+    return run_attack_on(
+        folder.path,
+        ordered.attack,
+        model or experiment.model_of(folder.config(), str(folder.path)),
+        name=ordered.name,
+        settings=ordered,
+        laboratory=Rebuilt.of(folder.path, log, trust=trust, workers=ordered.workers),
+        log=log,
+    )

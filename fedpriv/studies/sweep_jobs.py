@@ -190,7 +190,8 @@ def run(
             locks.enter_context(run_lock.writing(shared, "sweep"))
         folder = _folder(sweep, jobs, shared, tell)
         locks.enter_context(run_lock.writing(folder.path, "sweep"))
-        store, measured = Store(shared or folder.path / trials.RUNS), dict[int, Measured]()
+        store = Store(shared or folder.path / trials.RUNS, running.made)
+        measured: dict[int, Measured] = {}
         runs = len({one.name for one in every})
         tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {runs}")
 
@@ -218,7 +219,7 @@ def _is_there(path: str, measured: Sequence[Measured]) -> bool:
 
 
 def _checked(name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    config = running.composed(name, overrides)
+    config = trials.composed(name, overrides)
     experiment.build(config, name, overrides)
     return config
 

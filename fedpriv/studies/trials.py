@@ -11,6 +11,7 @@ import functools
 import hashlib
 import inspect
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,14 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from fedpriv.config import attack, experiment, trust
+from fedpriv.config.attack import Order
 from fedpriv.config.construct import import_target
+from fedpriv.config.experiment import Experiment, Mistakes
+from fedpriv.federation.loop import Federation, Result
+from fedpriv.federation.private_strategy import PrivateStrategy
+from fedpriv.privacy.signal import signal_lines
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.memory import release_free_blocks, watched_memory
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import CONFIG, FINAL, FINDINGS, REPORT, RESULT, RunFolder
+from fedpriv.runtime.workers.fork_server import fork_server
 from fedpriv.runtime.workers.jobs import JobsFailed, Pool
 from fedpriv.runtime.workers.ray_session import RaySettings
-from fedpriv.studies import running
 from fedpriv.threat.mechanism import NAME as AUDIT
 from fedpriv.threat.mechanism import keep_audit
 
@@ -104,10 +110,12 @@ class Store:
 
     Args:
         path: the folder.
+        attack: makes an attack that was ordered on a run folder; None where only trainings are.
         again: how to go on after an interruption, in words.
     """
 
     path: Path
+    attack: Callable[[RunFolder, Order, Callable[[str], None], bool], Any] | None = None
     again: str = "repeat the command to go on"
 
     def place(self, trial: Trial) -> Path:
@@ -213,7 +221,7 @@ def carry_out(
         run_lock.await_end(place, MOST_WAIT)  # the worker of a driver that was killed
         parts, begun = experiment.build(config, trial.title), (place / CONFIG).is_file()
         with _counted(folder, part):
-            running.start(
+            start(
                 parts, config, trial.title, place, progress=progress, resume=begun, one_of_many=True
             )
         return
@@ -231,13 +239,11 @@ def carry_out(
         if problems := audit_problems(federation := parts.assemble(config)):
             raise ValueError("; ".join(problems))
         keep_audit(folder, audit_mechanism(federation, parts.rounds, confidence=trial.audit))
-    else:
-        from fedpriv.studies import attacking
-
+    elif store.attack:
         run_lock.await_end(place, MOST_WAIT, part)
         order = replace(attack.parse(trial.orders[part], part), name=part)
         with _counted(folder, part):
-            attacking.made(folder, order, tell, trust=True)
+            store.attack(folder, order, tell, True)
 
 
 def _cost_of(part: str) -> str:
@@ -261,6 +267,119 @@ def _counted(folder: RunFolder, part: str) -> Iterator[None]:
             memory = max(before["memory"], most())
             made = {"commit": versions.commit(), "date": versions.today()}
             folder.write_json(name, {"seconds": seconds, "memory": memory, **made})
+
+
+def composed(name: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns an experiment's settings, with a note of what they were composed from.
+
+    Workers begin to import what they need meanwhile, on another core.
+    """
+    config = experiment.load(name, overrides)
+    made = {"experiment": str(experiment.find(name)), "overrides": list(overrides)}
+    expect_workers(config)
+    return {**config, experiment.COMPOSED: made}
+
+
+def expect_workers(config: Mapping[str, Any]) -> None:
+    """Has workers' imports begin now, on another core, if an experiment will need workers here."""
+    federation, ray = config.get("federation"), config.get("ray")
+    workers = isinstance(federation, Mapping) and federation.get("workers")
+    on_ray = isinstance(ray, Mapping) and any(ray.values())
+    if workers and not on_ray:
+        fork_server()
+
+
+def start(
+    parts: Experiment,
+    config: dict[str, Any],
+    source: str,
+    run_dir: Path | None = None,
+    *,
+    progress: Progress | bool = True,
+    resume: bool = False,
+    other_data: bool = False,
+    one_of_many: bool = False,
+) -> Result:
+    """Runs the rounds, and what the settings want after them: the audit and the report.
+
+    Args:
+        parts: of the experiment.
+        config: that they were built from.
+        source: of the settings, for errors.
+        run_dir: the run's folder; None makes one.
+        progress: as `Federation.run` takes it.
+        resume: whether to go on with what is in the folder.
+        other_data: see `Federation.run`.
+        one_of_many: whether it is a row of a table, which has a page of its own: then nothing is
+            said of noise and signal, and no report is written.
+    """
+    federation = parts.assemble(config)
+    check_audit(federation, parts, source)
+    strategy = getattr(federation.algorithm, "inner", federation.algorithm)
+    if isinstance(strategy, PrivateStrategy) and parts.rounds and not (resume or one_of_many):
+        for line in signal_lines(
+            strategy.mechanism,
+            federation.parameters,
+            federation.clients,
+            parts.rounds,
+            strategy.threshold,
+            getattr(strategy, "steps", None) if strategy.own_noise else None,
+        ):
+            to_stderr(line)
+    result = federation.run(
+        parts.rounds, run_dir=run_dir, resume=resume, other_data=other_data, progress=progress
+    )
+    audited(result, parts, federation)
+    if not one_of_many:
+        reported(result, parts)
+    return result
+
+
+def audited(result: Result, parts: Experiment, federation: Federation) -> None:
+    """Measures the mechanism of a private run, if its settings want it, and says what was found.
+
+    What can be known beforehand, `check_audit` has refused.
+    """
+    if not parts.privacy.audit or not parts.rounds:
+        return
+    from fedpriv.federation.audit.mechanism import audit_mechanism
+    from fedpriv.threat.mechanism import keep_audit
+
+    try:
+        audit = audit_mechanism(federation, parts.rounds)
+    except ValueError as error:  # the run is over, and its results are worth keeping
+        to_stderr(f"audit: {error}")
+        return
+    keep_audit(RunFolder.existing(result.run_dir), audit)
+    for line in audit.lines():
+        to_stderr(line)
+
+
+def check_audit(federation: Federation, parts: Experiment, name: str) -> None:
+    """Checks before any training that the mechanism can be measured at the end, if that is wanted.
+
+    Raises:
+        Mistakes: if it cannot be.
+    """
+    if not parts.privacy.audit:
+        return
+    from fedpriv.federation.audit.mechanism import audit_problems
+
+    if problems := audit_problems(federation):
+        raise Mistakes(name, [f"privacy.audit=true: {problem}" for problem in problems])
+
+
+def reported(result: Result, parts: Experiment) -> None:
+    """Writes the report of a run, if its settings want one."""
+    if parts.federation.report:
+        from fedpriv.report.build import write_report
+
+        write_report(result.run_dir)
+
+
+def to_stderr(line: str) -> None:
+    """Prints a line where progress goes."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def newest(home: Path, fits: Callable[[dict[str, Any], RunFolder], bool]) -> RunFolder | None:

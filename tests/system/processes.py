@@ -17,7 +17,7 @@ from fedpriv.cli.main import main
 from fedpriv.config import experiment
 from fedpriv.report.build import write_report
 from fedpriv.runtime.workers.fork_server import Shared, fork_server, send
-from fedpriv.studies import running
+from fedpriv.studies import trials
 
 TESTS = Path(__file__).parents[1]
 TOY = str(TESTS / "system" / "toy.yaml")
@@ -80,7 +80,7 @@ class Forked:
 
 @functools.cache
 def _import_beforehand():
-    fork_server().prepare(Shared([experiment.load, running.start, write_report]))
+    fork_server().prepare(Shared([experiment.load, trials.start, write_report]))
 
 
 def _run_forked(pipe, arguments, cwd, variables, said):

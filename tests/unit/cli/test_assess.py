@@ -12,7 +12,7 @@ from processes import run
 from fedpriv.cli.main import main
 from fedpriv.config.experiment import Mistakes
 from fedpriv.runtime import cache
-from fedpriv.studies import assess, assess_cost, assessment, running, trials
+from fedpriv.studies import assess, assess_cost, assessment, trials
 
 SMALL = (
     "rounds=1",
@@ -127,7 +127,7 @@ def test_a_training_that_fails_is_counted(folder, capsys, monkeypatch):
         assert run_dir.name == private.name
         raise MemoryError("no room")
 
-    monkeypatch.setattr(running, "start", train)
+    monkeypatch.setattr(trials, "start", train)
     assert main([*PRIVATE]) == 0
     out = capsys.readouterr().out
     assert "fl_provider_dp, seed 3: failed: MemoryError: no room" in out

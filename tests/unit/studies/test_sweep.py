@@ -18,7 +18,7 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime import versions
 from fedpriv.runtime.run_folder import FINAL, FINDINGS, RESULT, RunFolder
 from fedpriv.runtime.workers.jobs import JobsFailed
-from fedpriv.studies import attacking, sweep, sweep_jobs, trials
+from fedpriv.studies import running, sweep, sweep_jobs, trials
 from fedpriv.studies.sweep import calculate
 
 FILE = """
@@ -217,7 +217,7 @@ def test_a_sweep_measures_its_rows_and_checks_its_claims(run):
 
 @pytest.mark.slow
 def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
-    made, honest = [], attacking.made
+    made, honest = [], running.made
 
     def interrupted(folder, order, *more, **others):
         if len(made) == 2:
@@ -225,7 +225,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
         made.append(order)
         return honest(folder, order, *more, **others)
 
-    monkeypatch.setattr(attacking, "made", interrupted)
+    monkeypatch.setattr(running, "made", interrupted)
     with pytest.raises(KeyboardInterrupt) as end:
         sweep_jobs.run(sweep.read(table()))
     assert end.value.__notes__ == ["repeat the command to go on"]
@@ -233,7 +233,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(table, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob(FINAL)}
     assert len(before) == 1
 
-    monkeypatch.setattr(attacking, "made", lambda *a, **k: made.append(a[1]) or honest(*a, **k))
+    monkeypatch.setattr(running, "made", lambda *a, **k: made.append(a[1]) or honest(*a, **k))
     monkeypatch.setattr(versions, "commit", lambda: "later")
     again, measured = sweep_jobs.run(sweep.read(table()))
     assert again.path == folder
