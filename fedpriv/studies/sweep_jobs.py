@@ -207,6 +207,7 @@ def run(
             return rows
 
         store.run_all(every, sweep.workers, tell, progress=progress, after=write)
+        measured.clear()  # one that was just ending had not yet said what it took
         rows = write()
     for column in claiming.columns(sweep.claims):  # perhaps it is misspelt
         if not _is_there(column, rows):
