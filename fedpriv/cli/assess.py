@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -60,9 +59,7 @@ def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
     from fedpriv.config.experiment import Mistakes
     from fedpriv.runtime.versions import cores
     from fedpriv.studies import assess, assess_cost, assessed, assessment
-
-    def tell(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+    from fedpriv.studies.trials import to_stderr
 
     if Path(name).is_dir() and overrides:
         told = ", ".join(overrides)
@@ -73,7 +70,7 @@ def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
         settings, rest = assess.options(name, overrides, OWN)
         hours, workers = settings.pop("hours", None), settings.pop("workers", None)
         workers = cores() if workers is None else workers
-        tell("checking the settings of all trainings and attacks")
+        to_stderr("checking the settings of all trainings and attacks")
         plan = assess.read(name, rest, **settings)
         if plan_only:
             print("\n".join(assess_cost.described(plan)), flush=True)
@@ -81,15 +78,15 @@ def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
         if before is not None:
             plan = before
         elif plan_only or hours is not None:
-            costs = assess_cost.foretold(plan, tell)
+            costs = assess_cost.foretold(plan, to_stderr)
             if hours is not None:
                 plan, left_out = assess_cost.within(plan, costs, hours, workers)
                 for line in left_out:
-                    tell(f"hours={hours:g}: {line}")
+                    to_stderr(f"hours={hours:g}: {line}")
             if plan_only:
                 print("\n".join(assess_cost.costed(plan, costs, workers)))
                 return 0
-        folder = assess.run(plan, workers=workers, tell=tell).path
+        folder = assess.run(plan, workers=workers, tell=to_stderr).path
     found = assessment.read(folder) if plan_only else assessment.write(folder)
     for line in assessed.lines(found):
         print(line)

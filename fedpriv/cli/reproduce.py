@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -73,9 +72,7 @@ def command(
     from fedpriv.runtime.progress import for_this_terminal
     from fedpriv.studies import reproduce
     from fedpriv.studies.sweep_page import lines
-
-    def tell(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+    from fedpriv.studies.trials import to_stderr
 
     paper = paper.replace("_", "-")
     if table is not None and "=" in table:
@@ -88,16 +85,17 @@ def command(
                 print(f"  {line}")
         return 0
     # All are read first, so that a mistake in the last one is told before the first one starts.
-    tell(f"checking {table or f'all tables of {paper}'}")
+    to_stderr(f"checking {table or f'all tables of {paper}'}")
     if table:
         tables = {table: reproduce.read(paper, table, overrides)}
     else:
-        tables = reproduce.read_all(paper, overrides, tell, results)
+        tables = reproduce.read_all(paper, overrides, to_stderr, results)
         rows = sum(len(one.rows) * len(one.seeds) for one in tables.values())
-        tell(f"tables: {len(tables)}, rows × seeds: {rows}; each tells how long it may still take")
+        told = f"tables: {len(tables)}, rows × seeds: {rows}; each tells how long it may still take"
+        to_stderr(told)
     folders = {}
     for name, read in tables.items():
-        folder, measured = reproduce.run(read, for_this_terminal, tell, results)
+        folder, measured = reproduce.run(read, for_this_terminal, to_stderr, results)
         print(f"{name}: {read.title}")
         for line in lines(read.columns, measured, read.claims, read.paper, read.published):
             print(line)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from fedpriv.cli import completion
@@ -46,15 +44,13 @@ def command(name: str, overrides: tuple[str, ...], show_settings: bool) -> int:
     from fedpriv.runtime.progress import for_this_terminal
     from fedpriv.studies import sweep, sweep_jobs
     from fedpriv.studies.sweep_page import lines
-
-    def tell(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+    from fedpriv.studies.trials import to_stderr
 
     if show_settings:
         print("\n".join(sweep.settings(name, overrides)))
         return 0
     table = sweep.read(name, overrides)
-    folder, measured = sweep_jobs.run(table, for_this_terminal, tell)
+    folder, measured = sweep_jobs.run(table, for_this_terminal, to_stderr)
     for line in lines(table.columns, measured, table.claims, table.paper, table.published):
         print(line)
     print(folder.path)

@@ -58,8 +58,10 @@ Behind it stands the folder that it was drawn for. A copy of the folder, in whic
 answer, would send other sums under the same noise: it draws a salt of its own."""
 FINDINGS = "findings"
 RESULT = "result.json"
-REPORT = "report.html"
 """The name of an attack's result in its folder under `FINDINGS`."""
+AUDIT = "mechanism_audit"
+"""Among the findings: what an audit of the mechanism has measured."""
+REPORT = "report.html"
 
 _MODEL, _STRATEGY, _META = "model/", "strategy/", "fedpriv"
 

@@ -175,7 +175,8 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
         refused = refused or _idle(defence, model, made)
         defences.append(dataclasses.replace(defence, refused=refused))
         changed = tuple(w for w in defence.run if w.lstrip("+~").startswith(OF_THE_START))
-        strategy = "" if refused else experiment.build(load(*words), source).strategy
+        first = load(*words, f"seed={plan.seeds[0]}")
+        strategy = None if refused else experiment.build(first, source).strategy
         for seed in () if refused else plan.seeds:
             with_seed = (*words, f"seed={seed}")
             config = load(*with_seed)
@@ -353,7 +354,7 @@ def run(
             0 does one after the other in this process.
         tell: shows one line.
     """
-    folder = trials.begun(plan.place, plan.as_json())
+    folder = trials.folder_of(plan.place, plan.as_json())
     if (folder.path / JSON).is_file():
         tell(f"{folder.path} is of the same settings; what is done there is not done again")
     with run_lock.writing(folder.path, "assess"):
@@ -367,6 +368,8 @@ def run(
             f"{folder.path}: {len(done)} trainings of {len(plan.defences)} defences and the model "
             f"that they start from, {sum(not one for one in done.values())} to do"
         )
-        failed = store.run(every, versions.cores() if workers is None else workers, tell)
-        folder.write_json(ERRORS, failed)
+        errors: dict[str, dict[str, str]] = {}
+        for one in store.run(every, versions.cores() if workers is None else workers, tell):
+            errors.setdefault(one.trial, {})[one.part] = one.reason
+        folder.write_json(ERRORS, errors)
     return folder

@@ -1,7 +1,7 @@
-"""What an assessment may compare: adversaries, defences and attacks, by name or of one's own.
+"""What an assessment compares, adversaries, defences and attacks, and the plan that is made of it.
 
-`matrix.yaml` among the experiments names them. Beside names, a defence or an attack is given by its
-dotted path or by overrides, and a name may have overrides behind it.
+`matrix.yaml` among the experiments names the former. Beside names, a defence or an attack is given
+by its dotted path or by overrides, and a name may have overrides behind it.
 """
 
 from __future__ import annotations
@@ -206,11 +206,9 @@ class Assessment:
 
     def trials(self) -> list[Trial]:
         """Returns its trainings with the attacks on them; several may be one training."""
-        made, titles = list[Trial](), dict[str, str]()
+        made = []
         for one in self.trainings:
             title = f"{one.defence}, seed {one.seed}"
-            if titles.setdefault(title, one.run) != one.run:  # another model to start from
-                title = f"{title}, {one.run}"
             orders = {one.findings[name]: order for name, order in one.orders.items()}
             called = {place: f"{title}: {name}" for name, place in one.findings.items()}
             audit = ALARM_LEVEL if one.private else None

@@ -22,14 +22,13 @@ from fedpriv.report.redaction import UNITS, names_of, public_name, without
 from fedpriv.report.summary import leading_metrics
 from fedpriv.report.wording import as_csv
 from fedpriv.runtime import run_files
-from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, RESULT, RunFolder
+from fedpriv.runtime.run_folder import AUDIT, FINDINGS, LEDGER, METRICS, RESULT, RunFolder
 from fedpriv.studies.assess_matrix import Asked, Assessment, Defence, Training
 from fedpriv.studies.assessed import NONE, START, Assessed, Cell, DefenceRow, Made, as_json
 from fedpriv.studies.assessment_page import html
 from fedpriv.studies.effects import CANNOT_TELL, STOPS, WEAKENS, verdict_of
 from fedpriv.studies.estimate import Over, over, over_attacks, usable
 from fedpriv.studies.trials import COST, PLAN, RUNS
-from fedpriv.threat.mechanism import NAME as AUDIT
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Result, read_result
 from fedpriv.threat.statistics import corrected
 

@@ -50,8 +50,7 @@ def verdict_of(
     if not less:
         ways = [_more(effect.n, effect.gain, max(effect.below, effect.above), looks)]
         less_of_it = bare.minus(effect)
-        error = less_of_it.below if less_of_it.mean > 0 else less_of_it.above
-        ways.append(_more(effect.n, less_of_it.mean, error, looks))
+        ways.append(_more(effect.n, less_of_it.mean, less_of_it.error, looks))
         needed = min((way for way in ways if way is not None), default=None)
         return CANNOT_TELL, "neither a success nor less of it is shown", needed
     # Not `interval`, whose ends know nothing of the control's own error.

@@ -64,12 +64,16 @@ class Over:
         return self.mean - (self.control or 0.0)
 
     @property
+    def error(self) -> float:
+        """Standard error of the gain, towards 0."""
+        return self.below if self.gain > 0 else self.above
+
+    @property
     def p_value(self) -> float:
         """Of the gain, two-sided."""
-        error = self.below if self.gain > 0 else self.above
-        if not error:
+        if not self.error:
             return float(self.gain == 0)
-        far = abs(self.gain) / error
+        far = abs(self.gain) / self.error
         return float(2 * (norm.sf(far) if math.isinf(self.freedom) else t.sf(far, self.freedom)))
 
     def detectable(self, looks: int) -> float | None:

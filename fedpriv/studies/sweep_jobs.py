@@ -191,19 +191,20 @@ def run(
         folder = _folder(sweep, jobs, shared, tell)
         locks.enter_context(run_lock.writing(folder.path, "sweep"))
         store = Store(shared or folder.path / trials.RUNS, running.made)
-        measured: dict[int, Measured] = {}
+        measured: dict[int, tuple[Measured, dict[Any, dict[str, Any]]]] = {}
         runs = len({one.name for one in every})
         tell(f"{folder.path}: rows × seeds: {len(jobs)}, runs: {runs}")
 
         def write() -> list[Measured]:
             for place, job in enumerate(jobs):
                 if place not in measured and store.is_done(job.trial):
-                    measured[place] = _measure(sweep, job, folder.path, store)
-            rows = [measured[place] for place in sorted(measured)]
-            done = [one for place, one in enumerate(every) if place in measured]
-            costs = {(one.name, part): store.cost(one, part) for one in done for part in one.parts}
-            known = [one for one in costs.values() if one]
-            _write(sweep, folder, rows, known, finished=len(rows) == len(jobs))
+                    costs = {(job.trial.name, p): store.cost(job.trial, p) for p in job.trial.parts}
+                    costs = {key: one for key, one in costs.items() if one}
+                    row = _measure(sweep, job, folder.path, store, [*costs.values()])
+                    measured[place] = row, costs
+            rows = [measured[place][0] for place in sorted(measured)]
+            every_cost = {key: one for _, own in measured.values() for key, one in own.items()}
+            _write(sweep, folder, rows, every_cost.values(), finished=len(rows) == len(jobs))
             return rows
 
         store.run_all(every, sweep.workers, tell, progress=progress, after=write)
@@ -244,7 +245,7 @@ def _folder(
     def ended(folder: RunFolder) -> bool:
         return not shared and bool(_results(folder).get("finished"))
 
-    folder = trials.begun(home, plan, ended)
+    folder = trials.folder_of(home, plan, ended)
     if older and folder.path != older.path and not ended(older):
         tell(f"{older.path} was measured by other code, so everything is measured anew")
     return folder
@@ -255,10 +256,11 @@ def _results(folder: RunFolder) -> dict[str, Any]:
     return folder.read_json(RESULTS) or {}
 
 
-def _measure(sweep: Sweep, job: Job, home: Path, store: Store) -> Measured:
+def _measure(
+    sweep: Sweep, job: Job, home: Path, store: Store, costs: Sequence[Mapping[str, Any]]
+) -> Measured:
     """Takes the numbers of the columns out of a run and its attack; the last cost tells when."""
     place = store.place(job.trial)
-    costs = [cost for part in job.trial.parts if (cost := store.cost(job.trial, part))]
     made, folder = costs[-1] if costs else {}, RunFolder.existing(place)
     found = folder.read_json(f"{FINDINGS}/{job.finding}/{RESULT}") if job.finding else None
     result: Result | None = read_result(found) if found else None

@@ -2,7 +2,7 @@
 
 Whatever runs more than one experiment does so here: rows of a sweep, trainings of an assessment,
 variants of a run that an attack trains. What is done is not done again, so that a repeated command
-goes on where it was killed.
+goes on where it was killed. What is needed after the rounds is imported then: workers begin sooner.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedpriv.config import attack, experiment, trust
-from fedpriv.config.attack import Order
+from fedpriv.config import experiment, trust
 from fedpriv.config.construct import import_target
 from fedpriv.config.experiment import Experiment, Mistakes
 from fedpriv.federation.loop import Federation, Result
@@ -29,12 +28,21 @@ from fedpriv.privacy.signal import signal_lines
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.memory import release_free_blocks, watched_memory
 from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.run_folder import CONFIG, FINAL, FINDINGS, REPORT, RESULT, RunFolder
+from fedpriv.runtime.run_folder import (
+    AUDIT,
+    CONFIG,
+    FINAL,
+    FINDINGS,
+    REPORT,
+    RESULT,
+    RunFolder,
+)
 from fedpriv.runtime.workers.fork_server import fork_server
 from fedpriv.runtime.workers.jobs import JobsFailed, Pool
 from fedpriv.runtime.workers.ray_session import RaySettings
-from fedpriv.threat.mechanism import NAME as AUDIT
-from fedpriv.threat.mechanism import keep_audit
+
+if TYPE_CHECKING:
+    from fedpriv.config.attack import Order
 
 PLAN, RUNS, COST = "plan.json", "runs", "cost.json"
 
@@ -43,9 +51,6 @@ TRAINING = ""
 
 MOST_WAIT = 90.0
 """Seconds that a part waits for another process to stop writing its folder."""
-
-Failures = dict[str, dict[str, str]]
-"""Why parts failed, by trial and part."""
 
 
 def digest(settings: Any) -> str:
@@ -70,7 +75,7 @@ class Trial:
         orders: overrides of each attack on it, by the name of the finding.
         called: what a part is called where progress is shown, if not by title and name.
         named: of its folder; "" takes the digest of the settings.
-        audit: confidence at which the mechanism of the training is measured; None does not.
+        audit: confidence at which the mechanism of the training is measured; None measures nothing.
         report: whether it gets a page of its own.
     """
 
@@ -105,6 +110,16 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """That a part failed: of which trial, what it is called where progress is shown, and why."""
+
+    trial: str
+    part: str
+    title: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Store:
     """A folder of run folders, one for each trial.
 
@@ -133,18 +148,14 @@ class Store:
         """Returns seconds, memory, commit and date of a part; empty where nobody has looked."""
         return RunFolder(self.place(trial)).read_json(_cost_of(part)) or {}
 
-    def run_all(self, trials: Sequence[Trial], *args: Any, **options: Any) -> None:
+    def run_all(self, trials: Iterable[Trial], *args: Any, **options: Any) -> None:
         """Does what is not done yet; see `run`.
 
         Raises:
             JobsFailed: with the name and the reason of all that failed.
         """
-        failures, told = self.run(trials, *args, **options), dict[str, str]()
-        for one in trials:
-            reasons = failures.get(one.name, {})
-            told |= {one.titled(part): reasons[part] for part in one.parts if part in reasons}
-        if told:
-            error = JobsFailed(told)
+        if failures := self.run(trials, *args, **options):
+            error = JobsFailed({one.title: one.reason for one in failures})
             error.add_note(self.again)
             raise error
 
@@ -157,7 +168,7 @@ class Store:
         ray: RaySettings | None = None,
         progress: Callable[[], Progress] = Progress,
         after: Callable[[], None] = lambda: None,
-    ) -> Failures:
+    ) -> list[Failure]:
         """Does what is not done yet; returns what failed. A failure ends nothing else.
 
         Args:
@@ -175,7 +186,7 @@ class Store:
             before = merged.get(one.name)
             merged[one.name] = one if before is None else before.with_orders_of(one)
         todo = [one for one in merged.values() if not self.is_done(one)]
-        failures: Failures = {}
+        failures, untrained = list[Failure](), set[str]()
         pool = Pool(workers, ray or RaySettings(), tell)
         phases: list[Callable[[str], bool]] = [lambda part: True]
         if workers:
@@ -185,13 +196,12 @@ class Store:
                 lambda part: part == REPORT,
             ]
         for phase in phases:
-            jobs = {
-                one.titled(part): (self, one, part)
-                for one in todo
-                if TRAINING not in failures.get(one.name, {})
-                for part in one.parts
-                if phase(part) and (part == REPORT or not self.is_done(one, part))
-            }
+            jobs: dict[str, tuple[Store, Trial, str]] = {}
+            for one in todo:
+                for part in filter(phase, [] if one.name in untrained else one.parts):
+                    if part == REPORT or not self.is_done(one, part):
+                        title = one.titled(part)
+                        jobs[f"{title}, {one.name}" if title in jobs else title] = self, one, part
             try:
                 if workers:
                     pool.map(carry_out, jobs, after)
@@ -200,8 +210,10 @@ class Store:
             except JobsFailed as failed:
                 for title, reason in failed.reasons.items():
                     _, one, part = jobs[title]
-                    if TRAINING not in (known := failures.setdefault(one.name, {})):
-                        known[part] = reason
+                    if one.name not in untrained:  # what follows a training cannot be done
+                        failures.append(Failure(one.name, part, title, reason))
+                    if part == TRAINING:
+                        untrained.add(one.name)
             except (KeyboardInterrupt, SystemExit) as end:
                 end.add_note(self.again)
                 raise
@@ -234,12 +246,17 @@ def carry_out(
         write_report(place)
     elif part == AUDIT and trial.audit is not None:
         from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems
+        from fedpriv.threat.mechanism import keep_audit
 
         parts = experiment.build(config, trial.title)
         if problems := audit_problems(federation := parts.assemble(config)):
             raise ValueError("; ".join(problems))
         keep_audit(folder, audit_mechanism(federation, parts.rounds, confidence=trial.audit))
-    elif store.attack:
+    elif store.attack is None:
+        raise ValueError("a store of trainings makes no attacks")
+    else:
+        from fedpriv.config import attack
+
         run_lock.await_end(place, MOST_WAIT, part)
         order = replace(attack.parse(trial.orders[part], part), name=part)
         with _counted(folder, part):
@@ -391,7 +408,7 @@ def newest(home: Path, fits: Callable[[dict[str, Any], RunFolder], bool]) -> Run
     return None
 
 
-def begun(
+def folder_of(
     home: Path, plan: Mapping[str, Any], finished: Callable[[RunFolder], bool] = lambda one: False
 ) -> RunFolder:
     """Returns the newest unfinished folder of a plan that nobody writes, or else a new one.

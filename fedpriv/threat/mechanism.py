@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from fedpriv.federation.audit.mechanism import ASSUMES, Audit
 from fedpriv.privacy.views import rounded_up
-from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.run_folder import AUDIT, RunFolder
 from fedpriv.threat.results import (
     CANNOT_TELL,
     LEAK,
@@ -17,9 +17,6 @@ from fedpriv.threat.results import (
     Table,
     write_result,
 )
-
-NAME = "mechanism_audit"
-"""Of the folder under `findings`."""
 
 
 def as_result(audit: Audit) -> Result:
@@ -62,8 +59,8 @@ def as_result(audit: Audit) -> Result:
 def keep_audit(folder: RunFolder, audit: Audit) -> None:
     """Writes an audit among the findings of a run, in place of an earlier one."""
     settings = {"runs": audit.runs, "confidence": audit.confidence}
-    with folder.writing("audit", settings, NAME):
-        write_result(folder, NAME, as_result(audit))
+    with folder.writing("audit", settings, AUDIT):
+        write_result(folder, AUDIT, as_result(audit))
 
 
 def _down(epsilon: float) -> str:
