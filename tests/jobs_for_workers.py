@@ -1,5 +1,6 @@
 """What forked workers do in tests."""
 
+import importlib
 import os
 import signal
 import time
@@ -35,6 +36,10 @@ def threads(pipe):
     send(pipe, len(list(Path("/proc/self/task").iterdir())))
 
 
+def loaded(pipe, module):
+    send(pipe, importlib.import_module(module).__name__ == module)
+
+
 def end(pipe, how):
     if how == "exit":
         os._exit(3)
@@ -56,6 +61,13 @@ def square(job):
         if starts.stat().st_size <= 2:
             os.kill(os.getpid(), signal.SIGKILL)
     return number**2, os.getpid()
+
+
+class Unreadable:
+    """A job whose class needs what a worker cannot import."""
+
+    def __reduce__(self):
+        return importlib.import_module, ("no_such_module",)
 
 
 def hopeless(job):

@@ -164,7 +164,7 @@ class ForkServer:
         self._pipe, theirs = Pipe()
         self._driver, self._count = os.getpid(), 0
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"import sys; sys.path[:] = {[*map(os.path.abspath, sys.path)]!r}; "
             f"from {__name__} import _serve; _serve({theirs.fileno()}, {PRELOADED!r})"
         )
         with theirs:
@@ -181,6 +181,7 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                cwd="/",  # a folder that is deleted meanwhile would break the imports
                 start_new_session=True,  # Ctrl-C is the driver's to handle
             )
         self.pid = self._process.pid
@@ -276,8 +277,8 @@ def _serve(descriptor: int, preloaded: Sequence[str]) -> None:
         while True:
             (request, what), *files = receive(pipe, mapped=False)
             if request == PREPARE:
-                _enter(*what)
                 with suppress(Exception):  # a worker will say so
+                    _enter(*what)
                     _value(files[0])
                 gc.collect()
                 gc.freeze()  # or the collector would touch, and so copy, every page of the modules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import time
 from collections import deque
@@ -9,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar, cast
+
+import cloudpickle
 
 from fedpriv.runtime.workers.fork_server import Ended, Forked, Shared, fork_server, receive, send
 from fedpriv.runtime.workers.ray_session import RaySettings, running_ray
@@ -113,7 +116,7 @@ class Pool:
                 while waiting and len(running) < self.workers:
                     worker = idle.pop() if idle else fork_server().start(_serve)
                     running[worker] = name = waiting.popleft()
-                    worker.send((function, jobs[name]))
+                    worker.send(cloudpickle.dumps((function, jobs[name])))
                 for ready in wait(cast(Any, list(running))):
                     name = running.pop(worker := cast(Forked, ready))
                     try:
@@ -155,9 +158,10 @@ class Pool:
 def _serve(pipe: Connection) -> None:
     """Does one job after the other, until the driver closes the pipe."""
     while True:
-        ((function, job),) = receive(pipe)
+        (message,) = receive(pipe)
         result, reason = None, None
         try:
+            function, job = pickle.loads(message)  # noqa: S301 - our own; an import may fail
             result = function(job)
         except Exception as error:
             reason = reason_of(error)

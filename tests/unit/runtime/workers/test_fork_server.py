@@ -9,10 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs_for_workers import busy, echo, end, mappings, tell, threads
+from jobs_for_workers import busy, echo, end, loaded, mappings, tell, threads
 
 from fedpriv.runtime.workers import fork_server as module
-from fedpriv.runtime.workers.fork_server import Ended, Shared, cpu_seconds, fork_server
+from fedpriv.runtime.workers.fork_server import (
+    Ended,
+    ForkServer,
+    Shared,
+    cpu_seconds,
+    fork_server,
+)
 
 # A script of a user whose server imports nothing beforehand, which would take seconds.
 SCRIPT = (
@@ -117,6 +123,18 @@ def test_a_worker_sees_what_the_driver_has_changed_since(tmp_path, monkeypatch):
     from made_later import where
 
     assert told(where)[0] == (str(tmp_path), "7")
+
+
+def test_a_folder_that_is_deleted_breaks_no_import_of_the_server(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    server = ForkServer()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gone").rmdir()
+    try:
+        assert server.start(loaded, "torch").receive()[0]
+    finally:
+        server.close()
 
 
 def test_a_class_of_the_users_script_travels():

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from jobs_for_workers import hopeless, square
+from jobs_for_workers import Unreadable, hopeless, square
 
 from fedpriv.runtime.workers.jobs import RETRIES, JobsFailed, Pool
 from fedpriv.runtime.workers.ray_session import RaySettings
@@ -53,3 +53,10 @@ def test_a_job_that_kills_every_worker_is_given_up(said):
     assert failed.value.reasons == {
         "a": f"its process has ended {times} times: it ended with status 1"
     }
+
+
+def test_a_job_that_a_worker_cannot_read_says_why(said):
+    with pytest.raises(JobsFailed) as failed:
+        Pool(1, RaySettings(), said.append).map(square, {"a": Unreadable(), "b": (2, "")})
+    assert failed.value.reasons == {"a": "ModuleNotFoundError: No module named 'no_such_module'"}
+    assert len(said) == 2
