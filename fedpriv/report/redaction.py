@@ -227,6 +227,12 @@ def public_name(
     return name if words <= vocabulary() and clean(name) == name else otherwise
 
 
+def renamed(names: Iterable[str], noun: str, clean: Callable[[str], str]) -> dict[str, str]:
+    """Returns what stands in place of each name: itself where it is public, or else a number."""
+    known = enumerate(dict.fromkeys(names), 1)
+    return {name: public_name(name, f"{noun} {number}", clean) for number, name in known}
+
+
 def _settings(config: Mapping[str, Any], clean: Callable[[str], str]) -> dict[str, Any]:
     """Returns the settings that a redacted report knows."""
     kept: dict[str, Any] = {"name": public_name(str(config.get("name", "")) or NAME, NAME, clean)}

@@ -106,6 +106,12 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
+def as_markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns rows, of which the first has the headings, as the lines of a Markdown table."""
+    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]
+
+
 def as_csv(table: pd.DataFrame, *, index: bool = True) -> bytes:
     """Returns a table as CSV in which no cell is a formula.
 

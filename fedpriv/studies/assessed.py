@@ -12,6 +12,7 @@ import pandas as pd
 from pydantic import TypeAdapter
 
 from fedpriv.privacy.views import rounded_up
+from fedpriv.report.wording import aligned, as_markdown, plain
 from fedpriv.studies.effects import CANNOT_TELL, NOTHING, STOPS, WEAKENS
 from fedpriv.studies.estimate import Over, over_attacks
 from fedpriv.threat.results import Number
@@ -308,7 +309,7 @@ def from_json(content: Any) -> Assessed:
 def markdown(found: Assessed) -> str:
     """Returns an assessment as Markdown: the three sentences, and the matrix."""
     attacks = list(dict.fromkeys(cell.attack for _, cell in found.cells))
-    rows = [["defence", found.metric, "ε", *attacks], ["---"] * (len(attacks) + 3)]
+    rows = [["defence", found.metric, "ε", *attacks]]
     for row in found.rows:
         by_attack = {cell.attack: cell for cell in row.cells}
         sizes = {who: size for who, size in row.epsilon.items() if size is not None}
@@ -327,7 +328,7 @@ def markdown(found: Assessed) -> str:
                 value = f"<br>{cell.value:.3g} [{low:.3g}, {high:.3g}] against {cell.control:.3g}"
             rows[-1].append(f"{cell.verdict.replace('_', ' ')}{value}" if cell else "—")
     made = found.made
-    lines = [*found.answer(), "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    lines = [*found.answer(), "", *as_markdown(rows), ""]
     lines.append(
         f"Under each verdict: the success, its 95 % interval, and what it is without a leak. Seeds "
         f"{', '.join(map(str, found.seeds))}. Measured by `{found.command}` on {made.date}, at "
@@ -338,8 +339,6 @@ def markdown(found: Assessed) -> str:
 
 def lines(found: Assessed) -> Iterator[str]:
     """Yields what the terminal shows: alarms, three sentences, a line for each row."""
-    from fedpriv.report.wording import aligned, plain
-
     yield from (f"ALARM: {alarm}" for alarm in found.alarms)
     yield from map(plain, found.answer())
     attacks = list(dict.fromkeys(cell.attack for _, cell in found.cells))

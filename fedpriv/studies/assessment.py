@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fedpriv.report.folder import RunReader
-from fedpriv.report.redaction import UNITS, names_of, public_name, without
+from fedpriv.report.redaction import UNITS, names_of, public_name, renamed, without
 from fedpriv.report.summary import leading_metrics
 from fedpriv.report.wording import as_csv
 from fedpriv.runtime import run_files
@@ -95,15 +95,11 @@ def _redact(found: Assessed, folder: Path) -> Assessed:
     partitions = [RunReader(run_files.folder_inside(folder, run)).partition() for run in runs]
     clean = without({n for one in partitions if one for n in names_of(one)})
 
-    def renamed(names: Iterable[str], noun: str) -> dict[str, str]:
-        known = {name: at for at, name in enumerate(dict.fromkeys(names), 1)}
-        return {name: public_name(name, f"{noun} {at}", clean) for name, at in known.items()}
-
-    attacks = renamed([*found.attacks, *found.withheld], "attack")
-    defences = renamed((row.defence for row in found.rows if row.defence != NONE), "defence")
-    adversaries = renamed(
-        [*found.adversaries, *(cell.adversary for _, cell in found.cells)], "adversary"
-    )
+    attacks = renamed([*found.attacks, *found.withheld], "attack", clean)
+    shielded = [row.defence for row in found.rows if row.defence != NONE]
+    defences = renamed(shielded, "defence", clean)
+    onlookers = [*found.adversaries, *(cell.adversary for _, cell in found.cells)]
+    adversaries = renamed(onlookers, "adversary", clean)
 
     def cell_of(cell: Cell) -> Cell:
         numbers = {

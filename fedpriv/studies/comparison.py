@@ -14,14 +14,11 @@ from statistics import fmean
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
 
 from fedpriv.privacy.views import rounded_up
 from fedpriv.report.answer import answer as attacks_answer
 from fedpriv.report.figures import OFF_SCALE, Chart
-from fedpriv.report.figures.canvas import colour, legible, style, svg
+from fedpriv.report.figures.canvas import style, svg
 from fedpriv.report.folder import Run, read_run
 from fedpriv.report.privacy import Promise, privacy_view, promised
 from fedpriv.report.redaction import cleaner, public_name, redact
@@ -32,12 +29,13 @@ from fedpriv.report.wording import counted, plain, show_value
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies.estimate import Over, over, over_attacks, within
+from fedpriv.studies.table import MOST_PANELS, Line, figure
 from fedpriv.threat.results import LEAK, Result, Table
 
 COMPARISON = "comparison.html"
 
-MOST_METRICS, MOST_PANELS, MOST_SETTINGS = 3, 4, 40
-"""Metrics of the table, panels of the figure, and settings that are listed."""
+MOST_METRICS, MOST_SETTINGS = 3, 40
+"""Metrics of the table, and settings that are listed."""
 
 MOST_IN_NAME = 3
 """Settings that tell runs of one name apart."""
@@ -409,39 +407,28 @@ def data_frame(rows: Sequence[Seeds]) -> pd.DataFrame:
 
 def chart(rows: Sequence[Seeds], names: Sequence[str]) -> Chart | None:
     """Returns a panel for the first metric, for ε and for each attack, with a line for each row."""
-    panels: dict[str, dict[int, Over]] = {}
-    for name in names[:1]:
-        panels[metric_label(name)] = {
-            place: found for place, row in enumerate(rows, 1) if (found := row.metric(name))
-        }
-    sizes = {place: max(map(_worst, row.runs)) for place, row in enumerate(rows, 1)}
-    panels["ε"] = {place: over([size]) for place, size in sizes.items() if math.isfinite(size)}
-    for attack in dict.fromkeys(name for row in rows for run in row.runs for name in run.results):
-        panels[attack] = {
-            place: dot for place, row in enumerate(rows, 1) if (dot := row.attacked(attack))
-        }
-    shown = {
-        title: drawn
-        for title, dots in panels.items()
-        if (drawn := {n: dot for n, dot in dots.items() if abs(dot.mean) < OFF_SCALE})
+    worst = [max(map(_worst, row.runs)) for row in rows]
+    panels: dict[str, list[Over | None]] = {
+        metric_label(name): [row.metric(name) for row in rows] for name in names[:1]
     }
-    shown = dict(list(shown.items())[:MOST_PANELS])
+    panels["ε"] = [over([size]) if math.isfinite(size) else None for size in worst]
+    for attack in dict.fromkeys(name for row in rows for run in row.runs for name in run.results):
+        panels[attack] = [row.attacked(attack) for row in rows]
+    shown = []
+    for title, dots in panels.items():
+        near = [dot if dot and abs(dot.mean) < OFF_SCALE else None for dot in dots]
+        if any(near):
+            shown.append((title, near))
     if not shown:
         return None
-    told = [
-        f"{title}: {', '.join(f'run {rows[n - 1].numbers} {d.mean:.3g}' for n, d in dots.items())}"
-        for title, dots in shown.items()
-    ]
+    numbers = [row.numbers for row in rows]
+    told = "; ".join(
+        f"{title}: "
+        + ", ".join(f"run {n} {dot.mean:.3g}" for n, dot in zip(numbers, dots, strict=True) if dot)
+        for title, dots in shown[:MOST_PANELS]
+    )
     with style():
-        layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.02)
-        figure = Canvas(figsize=(860 / 72, (70 + 26 * len(rows)) / 72), layout=layout)
-        places = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-        for axes, (title, dots) in zip(places, shown.items(), strict=True):
-            _draw_panel(axes, legible(title), dots)
-        places[0].set_yticks(range(1, len(rows) + 1), [row.numbers for row in rows])
-        places[0].set_ylim(len(rows) + 0.6, 0.4)
-        places[0].set_ylabel("run")
-        drawing = svg(figure, f"{'; '.join(told)}.")
+        drawing = svg(figure([*map(Line, numbers)], shown), f"{told}.")
     return Chart(
         "The runs side by side",
         drawing,
@@ -450,16 +437,3 @@ def chart(rows: Sequence[Seeds], names: Sequence[str]) -> Chart | None:
         "cross is the control: what is found where nothing can leak. A good run has a high score, "
         "a small ε, and attacks that come no further than the cross.",
     )
-
-
-def _draw_panel(axes: Any, title: str, dots: Mapping[int, Over]) -> None:
-    for number, dot in dots.items():
-        if dot.low < dot.high:
-            axes.plot([dot.low, dot.high], [number] * 2, color=colour("c5"), linewidth=3)
-        if dot.control is not None:
-            axes.plot(dot.control, number, "x", color=colour("c1"), markersize=6)
-        axes.plot(dot.mean, number, "o", color=colour("c0"), markersize=5.5)
-    axes.set_title(title, fontsize=10.5, color=colour("ink"))
-    axes.grid(axis="x", color=colour("line"))
-    axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.margins(x=0.12)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
-from fedpriv.report.wording import plain, show_bytes, show_seconds
+from fedpriv.report.wording import as_markdown, plain, show_bytes, show_seconds
 from fedpriv.studies.sweep_page import (
     Recorded,
     by_owner,
@@ -52,15 +52,16 @@ class Reproduced:
         """Returns the paper's claims as Markdown: how many hold, then each with its outcome."""
         if not self.tables:
             return f"{self.answer()}.\n"
-        lines = [f"**{self.answer()}.**", "", "| | claims | time, memory |", "|---|---|---|"]
+        tables, claims, notes = (
+            [("", "claims", "time, memory")],
+            [("claim", "table", "")],
+            self._notes(),
+        )
         for name, one in self.tables.items():
-            title = plain(one.title, 200).replace("|", "\\|")
-            lines.append(f"| `{name}`: {title} | {counts(one.claims)} | {_cost(one)} |")
-        lines += ["", "| claim | table | |", "|---|---|---|"]
-        notes = self._notes()
+            tables.append((f"`{name}`: {plain(one.title, 200)}", counts(one.claims), _cost(one)))
         for name, claim in self.claims:
-            text = _numbered(claim, notes).replace("|", "\\|")
-            lines.append(f"| {text} | `{name}` | {outcome_so_far(claim)} |")
+            claims.append((_numbered(claim, notes), f"`{name}`", outcome_so_far(claim)))
+        lines = [f"**{self.answer()}.**", "", *as_markdown(tables), "", *as_markdown(claims)]
         lines += ["", *(f"- Note {number}: {note}." for note, number in notes.items())]
         return "\n".join(lines) + "\n"
 

@@ -14,23 +14,29 @@ from matplotlib.figure import Figure
 from pydantic import TypeAdapter, ValidationError
 
 from fedpriv.report.figures import Chart
-from fedpriv.report.figures.canvas import legible, style, svg
+from fedpriv.report.figures.canvas import style, svg
 from fedpriv.report.folder import RunReader
-from fedpriv.report.redaction import names_of, public_name, without
+from fedpriv.report.redaction import names_of, public_name, renamed, without
 from fedpriv.report.render import page
-from fedpriv.report.wording import aligned, counted, plain, show_bytes, show_seconds, show_value
+from fedpriv.report.wording import (
+    aligned,
+    as_markdown,
+    counted,
+    plain,
+    show_bytes,
+    show_seconds,
+    show_value,
+)
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import REPORT, RunFolder
 from fedpriv.studies.claims import NOT_MEASURED, Claim, Measured, verdicts, whose
 from fedpriv.studies.estimate import Over, over, within
+from fedpriv.studies.table import Line, figure
 from fedpriv.threat.results import Table
 
 RESULTS, REDACTED = "results.json", "report-redacted.html"
 TRAINED = "trained"
 """The folder of the runs that the tables of a paper share, beside those of the tables."""
-
-MOST_PANELS = 4
-"""Columns that a figure of rows shows."""
 
 OUTCOMES = {True: "holds", False: "DOES NOT HOLD", None: "cannot tell"}
 """Of a claim."""
@@ -170,24 +176,9 @@ def markdown(sweep: Recorded) -> str:
     table = cells(columns, sweep.rows, sweep.published)
     if not any(row[-1] for row in table):  # nothing was refused
         table = [row[:-1] for row in table]
-    head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in table]
-    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-    lines += [
-        "",
-        " ".join(
-            filter(
-                None,
-                (
-                    sweep.legend,
-                    _brackets(sweep.rows),
-                    theirs(sweep.paper, sweep.published),
-                    origin(sweep),
-                ),
-            )
-        ),
-        "",
-    ]
-    return "\n".join([*lines, *judged(sweep.claims)]) + "\n"
+    whose = theirs(sweep.paper, sweep.published)
+    told = " ".join(filter(None, (sweep.legend, _brackets(sweep.rows), whose, origin(sweep))))
+    return "\n".join([*as_markdown(table), "", told, "", *judged(sweep.claims)]) + "\n"
 
 
 def judged(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -300,11 +291,18 @@ def _brackets(measured: Sequence[Measured]) -> str:
     return f"Seeds {', '.join(map(str, seeds))}; in brackets: 95 % intervals of the means."
 
 
+def _drawn(sweep: Recorded, columns: Sequence[Column], title: str = "") -> Figure:
+    rows = rows_of(sweep.rows)
+    lines = [Line(name, seeds[0].x, seeds[0].curve) for name, seeds in rows.items()]
+    panels = [(c.label, [interval(c, seeds) for seeds in rows.values()]) for c in columns]
+    return figure(lines, panels, sweep.axis, title)
+
+
 def draw(sweep: Recorded, folder: Path) -> None:
     """Writes figure.svg and figure.png into a folder."""
-    figure = _figure(sweep.title, sweep.columns, sweep.rows, sweep.axis)
+    drawn = _drawn(sweep, sweep.columns, sweep.title)
     for kind in ("svg", "png"):
-        figure.savefig(folder / f"figure.{kind}", dpi=150)
+        drawn.savefig(folder / f"figure.{kind}", dpi=150)
 
 
 def as_svg(sweep: Recorded) -> Markup:
@@ -313,7 +311,7 @@ def as_svg(sweep: Recorded) -> Markup:
     _, *rows = (row[:-1] for row in cells(sweep.columns, sweep.rows))
     told = "; ".join(f"{row[0]}: {', '.join(row[1:])}" for row in rows)
     with style():
-        return svg(_figure("", shown, sweep.rows, sweep.axis), f"{sweep.title}. {told}.")
+        return svg(_drawn(sweep, shown), f"{sweep.title}. {told}.")
 
 
 def html(sweep: Recorded, *, redacted: bool = False) -> str:
@@ -409,14 +407,9 @@ def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:
         sweep: to be redacted.
         clean: takes the names of the runs' providers and documents out of a text.
     """
-
-    def renamed(names: Sequence[str], noun: str) -> dict[str, str]:
-        known = {name: at for at, name in enumerate(dict.fromkeys(names), 1)}
-        return {name: public_name(name, f"{noun} {at}", clean) for name, at in known.items()}
-
-    rows = renamed([one.row for one in sweep.rows], "row")
-    curves = renamed([one.curve for one in sweep.rows], "curve")
-    labels = renamed([column.label for column in sweep.columns], "column")
+    rows = renamed([one.row for one in sweep.rows], "row", clean)
+    curves = renamed([one.curve for one in sweep.rows], "curve", clean)
+    labels = renamed([column.label for column in sweep.columns], "column", clean)
     # The longest first: a name may begin with another.
     longest = sorted(rows, key=len, reverse=True)
     name_of_row = re.compile("|".join(map(re.escape, longest)) or r"(?!)")
@@ -454,54 +447,3 @@ def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:
         claims=claims,
         made={"command": "fedpriv sweep […]", "machine": "on a machine that is left out here"},
     )
-
-
-def _figure(
-    title: str, columns: Sequence[Column], measured: Sequence[Measured], axis: str
-) -> Figure:
-    """Returns curves over the axis, or else a line for each row; arguments are those of `draw`."""
-    rows = rows_of(measured)
-    shown = columns[:MOST_PANELS]
-    height = 3.4 if axis else 1.0 + 0.26 * len(rows)
-    figure = Figure(figsize=(2.0 + 3.2 * len(shown), height), layout="constrained")
-    if title:
-        figure.suptitle(legible(title, 200), fontsize=10)
-    panels = figure.subplots(1, len(shown), sharey=not axis, squeeze=False)[0]
-    for axes, column in zip(panels, shown, strict=True):
-        axes.set_title(legible(column.label), fontsize=9)
-        axes.tick_params(labelsize=7)
-        found = {name: interval(column, seeds) for name, seeds in rows.items()}
-        if axis:
-            _draw_curves(axes, rows, found)
-            axes.set_xlabel(legible(axis), fontsize=8)
-            continue
-        for place, one in enumerate(found.values()):
-            if one is not None:
-                axes.plot([one.low, one.high], [place, place], color="0.6", linewidth=2)
-                axes.plot(one.mean, place, "o", color="C0", markersize=4)
-        axes.set_yticks(range(len(rows)), [legible(name, 80) for name in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.grid(axis="x", alpha=0.5)
-    return figure
-
-
-def _draw_curves(
-    axes: Any, rows: Mapping[str, Sequence[Measured]], found: Mapping[str, Over | None]
-) -> None:
-    curves: dict[str, list[tuple[float, Over]]] = {}
-    for name, seeds in rows.items():
-        one, x = found[name], seeds[0].x
-        if one is not None and x is not None:
-            curves.setdefault(seeds[0].curve, []).append((x, one))
-    for number, (label, points) in enumerate(curves.items()):
-        xs, ys = zip(*sorted(points, key=lambda point: point[0]), strict=True)
-        axes.plot(xs, [y.mean for y in ys], "o-", markersize=3, label=legible(label, 80))
-        axes.fill_between(
-            xs, [y.low for y in ys], [y.high for y in ys], color=f"C{number % 10}", alpha=0.2
-        )
-    places = [x for points in curves.values() for x, _ in points if x > 0]
-    if places and max(places) >= 50 * min(places):
-        # Zero stands beside the least of the others.
-        axes.set_xscale("symlog", linthresh=min(places))
-    if any(curves):  # a single curve may have no name
-        axes.legend(fontsize=7, frameon=False)

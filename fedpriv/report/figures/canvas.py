@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import matplotlib.style
+from cycler import cycler
 from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -53,6 +54,7 @@ def style() -> Iterator[None]:
         "svg.fonttype": "none",
         "svg.hashsalt": "fedpriv",
         "font.size": FONT,
+        "axes.prop_cycle": cycler(color=[colour(f"c{shade}") for shade in range(SHADES)]),
         "text.color": colour("ink"),
         "axes.edgecolor": colour("muted"),
         "axes.labelcolor": colour("muted"),
