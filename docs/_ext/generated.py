@@ -30,28 +30,9 @@ from fedpriv.studies.papers import PAPERS, in_order, of_the_paper, tables
 from fedpriv.studies.reproduce import of_result
 from fedpriv.studies.reproduced import Reproduced
 from fedpriv.studies.sweep_page import Recorded, as_svg, markdown
-from fedpriv.threat.access import (
-    BlackBox,
-    GreyBox,
-    ModelSeries,
-    PlantedCanaries,
-    TrainingDocuments,
-    Transcript,
-    WhiteBox,
-)
 from fedpriv.threat.results import Figure, Number, Result, Table
 from fedpriv.threat.runner import ThreatModel
-
-ADVERSARIES = {
-    TrainingDocuments: "An auditor, who chose the training documents",
-    PlantedCanaries: "An auditor, who planted documents",
-    Transcript: "The server, honest but curious",
-    ModelSeries: "Whoever receives global models, with their weights",
-    WhiteBox: "Whoever has the final model, with its weights",
-    GreyBox: "Whoever can ask the final model, and sees confidence and loss",
-    BlackBox: "Whoever can ask the final model, and sees answers alone",
-}
-"""Who the adversary is, by what an attack must be granted; the first that fits decides."""
+from fedpriv.threat.surface import ONLOOKERS, onlooker
 
 ATTACK = "attack"
 ROOT = Path(__file__).parents[2]
@@ -173,8 +154,7 @@ def attack_settings() -> str:
 
 def threat_models() -> str:
     """Returns the attacks by adversary: what each must be granted, what it uses, and claims."""
-    auditors, others = list(ADVERSARIES.values())[:2], list(ADVERSARIES.values())[2:]
-    of: dict[str, list[tuple[str, ...]]] = {name: [] for name in (*others, *auditors)}
+    of: dict[str, list[tuple[str, ...]]] = {one.title: [] for one in ONLOOKERS}
     for name, path in catalogue.groups()[ATTACK].items():
         target: Any = import_target(yaml.safe_load(path.read_text("utf-8"))[TARGET])
         if hasattr(target, "access_type"):  # of the attack that it wraps
@@ -182,8 +162,10 @@ def threat_models() -> str:
         model = ThreatModel.of(target)
         wants = list(model.wants.values())
         needs = [kind for kind, optional in wants if not optional]
-        who = next(title for kind, title in ADVERSARIES.items() if kind in needs)
-        of[who].append(
+        audits = [kind.auditor for kind in needs if getattr(kind, "auditor", "")]
+        looking = onlooker(needs)
+        who = audits[0] if audits else looking.title if looking else "Anybody"
+        of.setdefault(who, []).append(
             (
                 f"`{name}`",
                 prose(catalogue.headline(path)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedpriv.report.folder import UNREADABLE, Finding
 from fedpriv.report.wording import counted, plain
+from fedpriv.threat import access, surface
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
 from fedpriv.threat.statistics import LEVEL, corrected
 
@@ -17,21 +18,12 @@ MOST_LEAKS = 2
 LONGEST = 160
 """Characters of the headline of an attack whose kind has no sentence here."""
 
-ONLOOKERS = (
-    ("Transcript", "the server"),
-    ("WhiteBox", "whoever holds the model"),
-    ("ModelSeries", "whoever holds the model"),
-    ("BlackBox", "whoever can query the model"),
-    ("GreyBox", "whoever can query the model"),
-    ("Oracle", "whoever can query the model"),
-)
-"""Type of the access → who has it; the first that an attack was granted counts."""
-
 
 def onlooker(result: Result) -> str:
     """Returns who is looking, by what the attack was granted."""
     granted = [name for name, given in result.threat_model.items() if given]
-    return next((who for name, who in ONLOOKERS if name in granted), "an adversary")
+    found = surface.onlooker(access.SURFACES[name] for name in granted if name in access.SURFACES)
+    return found.who if found else "an adversary"
 
 
 def among_all(findings: Sequence[Finding]) -> list[Finding]:

@@ -36,6 +36,7 @@ from fedpriv.studies.trials import RUNS, TRAINING, Store, Trial
 from fedpriv.threat import access
 from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.runner import ThreatModel
+from fedpriv.threat.surface import onlooker
 
 OURS = {
     "seed": "write seeds=[0,1], with the numbers that you want",
@@ -48,13 +49,6 @@ OURS = {
     "privacy.audit": "the mechanism of every private training is measured",
 }
 """Settings that an assessment makes itself, and what to write in their place."""
-
-KEEPERS: dict[str, tuple[type, ...]] = {
-    "transcript": (access.Transcript, access.ColludingTranscript, access.BatchKnowledge),
-    "held_out": (access.HeldOutDocuments, access.PlantedCanaries),
-    "scrubbed": (access.ScrubbedFields, access.FieldCandidates, access.PublicDocuments),
-}
-"""What a run must keep for what an attack may use."""
 
 ASKED = (access.BlackBox, access.GreyBox)
 """What only a model that answers questions grants."""
@@ -216,7 +210,7 @@ def _granted(
     Raises:
         Mistakes: if none can be made, or one is wrong that the user has named.
     """
-    kept, batches = dict[str, str](), False
+    kept, batches = dict[str, None](), False
     attacks, problems = list[Asked](), list[str]()
     for one in plan.attacks:
         try:
@@ -237,10 +231,10 @@ def _granted(
     return attacks, list(kept), batches
 
 
-def _needs(order: Order) -> set[type]:
+def _needs(order: Order) -> list[type]:
     """Returns the types of what an attack cannot do without."""
     wants = ThreatModel.of(order.attack).wants.values()
-    return {kind for kind, optional in wants if not optional}
+    return [kind for kind, optional in wants if not optional]
 
 
 def _idle(defence: Defence, model: Any, made: Sequence[Asked]) -> str:
@@ -282,30 +276,27 @@ def _unworkable(config: dict[str, Any], source: str) -> str:
 
 
 def _withheld(
-    order: Order, model: Any, keeps: Callable[[str], str], kept: dict[str, str]
+    order: Order, model: Any, keeps: Callable[[str], str], kept: dict[str, None]
 ) -> tuple[str, str]:
     """Returns why no training grants what an attack needs, and who its adversary is.
 
     Keepers that it needs are added to `kept`.
     """
     needed = _needs(order)
-    if needed & {*ASKED} and not isinstance(model, QuestionAnswerer):
+    if {*needed} & {*ASKED} and not isinstance(model, QuestionAnswerer):
         told = "answers no questions, as models vt5, donut and pix2struct do: leave the attack out"
         return f"{type(model).__name__} {told}", ""
-    if needed & {*KEEPERS["scrubbed"]}:
+    keepers = dict.fromkeys(filter(None, (getattr(one, "keeper", "") for one in needed)))
+    if "scrubbed" in keepers:
         try:
             as_field_model(model)
         except (TypeError, NotApplicable) as error:
             return str(error), ""
-    keepers = [name for name, kinds in KEEPERS.items() if needed & {*kinds}]
     for name in keepers:
         if reason := keeps(name):
             return f"keep={name}: {reason}", ""
-    kept.update(dict.fromkeys(keepers, ""))
-    if "transcript" in keepers:
-        return "", "colluding" if access.ColludingTranscript in needed else "server"
-    answers = needed <= {access.BlackBox, access.HeldOutDocuments, access.TrainingDocuments}
-    return "", "answers" if answers else "model"
+    kept.update(keepers)
+    return "", who.name if (who := onlooker(needed)) else "model"
 
 
 def options(

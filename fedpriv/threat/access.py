@@ -27,9 +27,11 @@ from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.threat.queries import BlackBox, GreyBox
 from fedpriv.threat.retrain import Laboratory
+from fedpriv.threat.surface import HOLDER, RECEIVER, SERVER, SURFACES, Surface
 from fedpriv.threat.transcript import ColludingTranscript, Transcript
 
 __all__ = [
+    "SURFACES",
     "Architecture",
     "BatchKnowledge",
     "BlackBox",
@@ -57,7 +59,7 @@ MessageKey = tuple[int, int | None]
 
 
 @dataclass(frozen=True)
-class Architecture:
+class Architecture(Surface):
     """The federation's model without its weights: architecture and tokenizer are public.
 
     Attributes:
@@ -71,7 +73,7 @@ class Architecture:
 
 
 @dataclass(frozen=True)
-class WhiteBox:
+class WhiteBox(Surface, onlooker=HOLDER):
     """One model of the run with its weights.
 
     Attributes:
@@ -88,7 +90,7 @@ class WhiteBox:
 
 
 @dataclass(frozen=True)
-class ModelSeries:
+class ModelSeries(Surface, onlooker=RECEIVER):
     """The models that the setting `target` names, one or several.
 
     Attributes:
@@ -99,7 +101,7 @@ class ModelSeries:
 
 
 @dataclass(frozen=True)
-class PublicModel:
+class PublicModel(Surface):
     """The public model that training started from.
 
     Attributes:
@@ -134,7 +136,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class BatchKnowledge:
+class BatchKnowledge(Surface, onlooker=SERVER, keeper="transcript"):
     """What the adversary knows of the batches behind the messages, as the assumptions grant it.
 
     Attributes:
@@ -162,7 +164,7 @@ class KnownMembershipSplit:
 
 
 @dataclass(frozen=True)
-class HeldOutDocuments:
+class HeldOutDocuments(Surface, keeper="held_out"):
     """Documents of providers that may have been trained on. None of the documents was.
 
     Attributes:
@@ -176,7 +178,7 @@ class HeldOutDocuments:
 
 
 @dataclass(frozen=True)
-class PlantedCanaries(HeldOutDocuments):
+class PlantedCanaries(HeldOutDocuments, auditor="An auditor, who planted documents"):
     """Documents of planted providers, each in the training set or left out by a fair coin.
 
     Nobody may know a coin before the attack is scored, so there are no splits.
@@ -201,7 +203,7 @@ class ScrubbedField:
 
 
 @dataclass(frozen=True)
-class ScrubbedFields:
+class ScrubbedFields(Surface, keeper="scrubbed"):
     """Documents with one field masked at a time, F fields.
 
     Some are of documents that were trained on, the others of documents held out, on which the same
@@ -224,7 +226,7 @@ class ScrubbedFields:
 
 
 @dataclass(frozen=True)
-class FieldCandidates:
+class FieldCandidates(Surface, keeper="scrubbed"):
     """Scrubbed fields, each with a list of values that may have stood there, in random order.
 
     Some fields are of documents that were trained on, the others of documents held out, on which
@@ -244,14 +246,14 @@ class FieldCandidates:
 
 
 @dataclass(frozen=True)
-class PublicDocuments:
+class PublicDocuments(Surface, keeper="scrubbed"):
     """The adversary's own documents, in full. None was trained on."""
 
     documents: tuple[Document, ...]
 
 
 @dataclass(frozen=True)
-class TrainingDocuments:
+class TrainingDocuments(Surface, auditor="An auditor, who chose the training documents"):
     """The documents that the run trained on, with their questions and answers.
 
     No adversary has them. An audit does: it asks a model for what it was trained on, without the
@@ -273,7 +275,7 @@ class TrainingDocuments:
 
 
 @dataclass(frozen=True)
-class Retrain:
+class Retrain(Surface):
     """Trains variants of the run's experiment. What was trained is not trained again.
 
     Attributes:

@@ -33,6 +33,7 @@ from fedpriv.models.question_answering import (
 from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.versions import versions_of
+from fedpriv.threat.surface import ASKER, READER, Surface
 
 PAGES_AT_ONCE = 64
 """Documents that are encoded together, which bounds the memory."""
@@ -61,7 +62,7 @@ Losses = Callable[[Sequence[Document]], list[tuple[float, ...]]]
 """For each document, the loss of the accepted answer to each of its questions, in their order."""
 
 
-class BlackBox:
+class BlackBox(Surface, onlooker=READER):
     """A model that answers, and says nothing else.
 
     Args:
@@ -76,7 +77,7 @@ class BlackBox:
         return [tuple(reply.text for reply in said) for said in self._replies(documents)]
 
 
-class GreyBox(BlackBox):
+class GreyBox(BlackBox, onlooker=ASKER):
     """A model that also says how sure it is, and what its loss is on the accepted answer.
 
     Args:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
+from fedpriv.threat.surface import COLLUDING, SERVER, Surface
 
 TRANSCRIPT = "transcript"
 PUBLIC = f"{TRANSCRIPT}/transcript.json"
@@ -75,7 +76,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Transcript:
+class Transcript(Surface, onlooker=SERVER, keeper="transcript"):
     """What the server saw of a run, as far as it was kept.
 
     Attributes:
@@ -115,7 +116,7 @@ class Transcript:
 
 
 @dataclass(frozen=True)
-class ColludingTranscript(Transcript):
+class ColludingTranscript(Transcript, onlooker=COLLUDING):
     """What the server saw, and the updates that colluding clients told it."""
 
 

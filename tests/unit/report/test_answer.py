@@ -15,6 +15,7 @@ from fedpriv.threat.results import (
     Number,
     Result,
 )
+from fedpriv.threat.surface import SERVER, Surface
 
 AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
 PAGES = Result(
@@ -179,6 +180,18 @@ def test_who_is_looking_is_who_was_granted_the_access():
     assert onlooker(PAGES) == "the server"
     assert onlooker(MEMBERS) == "whoever can query the model"
     assert onlooker(Result("own", "x")) == "an adversary"
+    sums = dataclasses.replace(PAGES, threat_model={"ColludingTranscript": True})
+    assert onlooker(sums) == "the server, told by colluding clients,"
+    batches = dataclasses.replace(PAGES, threat_model={"BatchKnowledge": True, "OfMyOwn": True})
+    assert onlooker(batches) == "the server"
+
+
+def test_the_type_of_an_access_says_who_has_it():
+    class OfMyOwn(Surface, onlooker=SERVER):
+        pass
+
+    own = dataclasses.replace(PAGES, threat_model={"OfMyOwn": True, "GreyBox": True})
+    assert onlooker(own) == "the server"
 
 
 def ledger(**views):
