@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from fedpriv.attacks.reference_models import (
     Mask,
+    OnReferences,
+    ReferenceAccess,
     Row,
     Table,
     balanced_halves,
@@ -29,13 +31,9 @@ from fedpriv.attacks.reference_models import (
     mean_of,
     means_where,
     split,
-    train_references,
 )
-from fedpriv.threat.access import GreyBox, HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable
-from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
-from fedpriv.training.loops import Optimizer
 
 TINY = 1e-6
 """A loss below it is taken to be it: no certainty is infinite."""
@@ -45,16 +43,7 @@ LEAST_GAIN = 1e-6
 
 
 @dataclass(frozen=True)
-class ProviderLiRAAccess:
-    """The losses of the final model, and the public one, which the references start from."""
-
-    model: GreyBox
-    public: PublicModel
-    held_out: HeldOutDocuments
-
-
-@dataclass(frozen=True)
-class ProviderLiRA:
+class ProviderLiRA(OnReferences):
     """Judges each provider by the ratio of two likelihoods.
 
     Where one question of three tells, as in the experiment `pmia`, the AUC was 0.95 with the signal
@@ -63,13 +52,6 @@ class ProviderLiRA:
     Args:
         references: K, the number of reference models, each trained on half of the providers: an
             even number, 4 or more.
-        steps: the number of training steps of each reference model. It should be about
-            as many as the final model took on the documents of one provider.
-        batch_size: the number of examples in a training step of a reference model.
-        optimizer: the optimiser of the reference models.
-        train_share: the share of a provider's documents that reference models may be trained on;
-            the final model is asked about the others. A provider with a single document is only
-            asked about.
         statistic: what a provider's score says: "online", how much likelier it is that the final
             model was trained on the provider than that it was not; "offline", only how unlikely it
             is that it was not. "offline" tolerates reference models that have memorised more or
@@ -80,19 +62,12 @@ class ProviderLiRA:
         calibrate: whether the final model's signals are moved to the level of the reference models'
             signals. If False, a final model that answers everything better than they do makes all
             providers look like members.
-        workers: the number of reference models that are trained side by side, each in a process of
-            its own. 0 trains one after the other. It does not change the scores.
     """
 
     references: int = 8
-    steps: int = 200
-    batch_size: int = 8
-    optimizer: Optimizer = Optimizer()  # noqa: RUF009 - frozen
-    train_share: float = 0.5
     statistic: Literal["online", "offline"] = "online"
     signal: Literal["loss", "logit"] = "logit"
     calibrate: bool = True
-    workers: int = 0
 
     def __post_init__(self) -> None:
         if self.references < 4 or self.references % 2:
@@ -100,12 +75,9 @@ class ProviderLiRA:
                 f"references={self.references}: expected an even number, 4 or more: every provider "
                 "is in half of them, and a variance needs two"
             )
-        check_choices(self)
-        check_least(self, 1, "steps", "batch_size")
-        check_least(self, 0, "workers")
-        check_share(self, "train_share")
+        super().__post_init__()
 
-    def run(self, access: ProviderLiRAAccess, context: AttackContext) -> MembershipScores:
+    def run(self, access: ReferenceAccess, context: AttackContext) -> MembershipScores:
         """Returns the scores of all providers.
 
         Raises:
@@ -128,17 +100,7 @@ class ProviderLiRA:
         ]
         final = np.array([_signal(np.array(own), self.signal).mean() for own in told])
         check_finite(final, "the final model")
-        answers = train_references(
-            access.public,
-            taught,
-            asked,
-            trained_on,
-            context,
-            optimizer=self.optimizer,
-            steps=self.steps,
-            batch_size=self.batch_size,
-            workers=self.workers,
-        )
+        answers = self.trained(access.public, taught, asked, trained_on, context)
         references = np.array(
             [mean_of(answers.owner, _signal(row, self.signal)) for row in answers.losses]
         )
@@ -152,10 +114,6 @@ class ProviderLiRA:
             calibrate=self.calibrate,
         )
         guesses = np.where(scores > 0, MEMBER, NON_MEMBER).astype(np.int8)
-        context.remarks.notes.append(
-            f"{self.references} reference models of {self.steps} steps, each on half of the "
-            "providers; the final model was asked about other documents than they were trained on"
-        )
         if self.calibrate:
             context.remarks.notes.append("half of the providers are taken to be members")
         if alone:

@@ -33,6 +33,8 @@ from scipy.stats import rankdata
 
 from fedpriv.attacks.reference_models import (
     Mask,
+    OnReferences,
+    ReferenceAccess,
     Row,
     Table,
     balanced_halves,
@@ -40,15 +42,12 @@ from fedpriv.attacks.reference_models import (
     mean_of,
     means_where,
     split,
-    train_references,
 )
 from fedpriv.data import promises
 from fedpriv.data.document import Document, DocumentSource
-from fedpriv.threat.access import GreyBox, HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable
-from fedpriv.threat.checks import check_choices, check_least, check_positive, check_share
+from fedpriv.threat.checks import check_positive, check_share
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
-from fedpriv.training.loops import Optimizer
 
 LEAST = 1e-6
 """Nothing is less probable, and nothing as much less than certain: no ratio is infinite."""
@@ -58,16 +57,7 @@ NOBODY = "population: "
 
 
 @dataclass(frozen=True)
-class ProviderRMIAAccess:
-    """The losses of the final model, and the public one, which the references start from."""
-
-    model: GreyBox
-    public: PublicModel
-    held_out: HeldOutDocuments
-
-
-@dataclass(frozen=True)
-class ProviderRMIA:
+class ProviderRMIA(OnReferences):
     """Judges each provider by how many others it dominates.
 
     With two references (VT5-tiny, 96 companies) the AUC was 0.84 with the signal "odds", and 0.64
@@ -76,13 +66,6 @@ class ProviderRMIA:
     Args:
         references: K, the number of reference models, each trained on half of the providers: 1 or
             an even number.
-        steps: the number of training steps of each reference model. It should be about
-            as many as the final model took on the documents of one provider.
-        batch_size: the number of examples in a training step of a reference model.
-        optimizer: the optimiser of the reference models.
-        train_share: the share of a provider's documents that reference models may be trained on;
-            the final model is asked about the others. A provider with a single document is only
-            asked about.
         statistic: where Pr_in, the probability of an answer under models trained on its provider,
             comes from: "offline" computes it from Pr_out, the probability under all other models,
             with the setting `a`; "online" measures it on the reference models, and allows no
@@ -97,22 +80,15 @@ class ProviderRMIA:
             judged providers are compared. None compares them with each other.
         false_positives: the share of the population's providers that would be taken for members. It
             has no effect without a population: half of the providers are then taken for members.
-        workers: the number of reference models that are trained side by side, each in a process of
-            its own. 0 trains one after the other. It does not change the scores.
     """
 
     references: int = 2
-    steps: int = 200
-    batch_size: int = 8
-    optimizer: Optimizer = Optimizer()  # noqa: RUF009 - frozen
-    train_share: float = 0.5
     statistic: Literal["online", "offline"] = "offline"
     a: float = 1.0
     signal: Literal["odds", "probability"] = "odds"
     gamma: float = 1.0
     population: DocumentSource | None = None
     false_positives: float = 0.05
-    workers: int = 0
 
     def __post_init__(self) -> None:
         if self.references < 1 or (self.references > 1 and self.references % 2):
@@ -125,14 +101,12 @@ class ProviderRMIA:
                 "statistic='online' with a population: no reference is trained on those providers, "
                 "so that they are no measure for those that some are trained on; take 'offline'"
             )
-        check_choices(self)
-        check_least(self, 1, "steps", "batch_size")
-        check_least(self, 0, "workers")
+        super().__post_init__()
         check_positive(self, "gamma")
-        check_share(self, "train_share", "false_positives")
+        check_share(self, "false_positives")
         check_share(self, "a", none=True, all=True)
 
-    def run(self, access: ProviderRMIAAccess, context: AttackContext) -> MembershipScores:
+    def run(self, access: ReferenceAccess, context: AttackContext) -> MembershipScores:
         """Returns the scores of all providers.
 
         Raises:
@@ -151,17 +125,7 @@ class ProviderRMIA:
         everybody = asked | self._population()
         told = [access.model.losses(pages) for pages in everybody.values()]
         losses = np.array([loss for pages in told for page in pages for loss in page])
-        answers = train_references(
-            access.public,
-            taught,
-            everybody,
-            trained_on,
-            context,
-            optimizer=self.optimizer,
-            steps=self.steps,
-            batch_size=self.batch_size,
-            workers=self.workers,
-        )
+        answers = self.trained(access.public, taught, everybody, trained_on, context)
         # Windows of one question all have its loss.
         first = np.unique(answers.question, return_index=True)[1]
         owner = answers.owner[first]
@@ -198,10 +162,6 @@ class ProviderRMIA:
         """Returns the claim on those who were asked about, whose scores are in front."""
         scores, strangers = all_scores[: len(asked)], all_scores[len(asked) :]
         notes = context.remarks.notes
-        notes.append(
-            f"{self.references} reference models of {self.steps} steps, each on half of the "
-            "providers; the final model was asked about other documents than they were trained on"
-        )
         if len(strangers):
             line = float(np.quantile(strangers, 1 - self.false_positives))
             notes.append(

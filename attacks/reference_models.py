@@ -24,8 +24,9 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch
 from fedpriv.runtime.workers.jobs import Pool
 from fedpriv.runtime.workers.ray_session import RaySettings
-from fedpriv.threat.access import PublicModel
+from fedpriv.threat.access import GreyBox, HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable, answering
+from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.threat.queries import losses
 from fedpriv.training.loops import Optimizer, train_steps
 
@@ -34,6 +35,89 @@ Row = NDArray[np.float64]
 Table = NDArray[np.float64]
 """One row for each reference model."""
 Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ReferenceAccess:
+    """The losses of the final model, and the public one, which the references start from."""
+
+    model: GreyBox
+    public: PublicModel
+    held_out: HeldOutDocuments
+
+
+@dataclass(frozen=True)
+class OnReferences:
+    """An attack that holds the final model against reference models.
+
+    Args:
+        references: K, the number of reference models, each trained on half of the providers.
+        steps: the number of training steps of each reference model. It should be about
+            as many as the final model took on the documents of one provider.
+        batch_size: the number of examples in a training step of a reference model.
+        optimizer: the optimiser of the reference models.
+        train_share: the share of a provider's documents that reference models may be trained on;
+            the final model is asked about the others. A provider with a single document is only
+            asked about.
+        workers: the number of reference models that are trained side by side, each in a process of
+            its own. 0 trains one after the other. It does not change the scores.
+    """
+
+    references: int
+    steps: int = 200
+    batch_size: int = 8
+    optimizer: Optimizer = Optimizer()  # noqa: RUF009 - frozen
+    train_share: float = 0.5
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_least(self, 1, "steps", "batch_size")
+        check_least(self, 0, "workers")
+        check_share(self, "train_share")
+
+    def trained(
+        self,
+        public: PublicModel,
+        taught: Mapping[str, Sequence[Document]],
+        asked: Mapping[str, Sequence[Document]],
+        trained_on: Mask,
+        context: AttackContext,
+    ) -> Asked:
+        """Trains references from the public model, and asks each all questions.
+
+        Args:
+            public: the model that training starts from.
+            taught: what a reference that is trained on a provider is trained on.
+            asked: what all are asked.
+            trained_on: which of the taught providers each is trained on, (references, providers).
+            context: of the attack.
+        """
+        model = answering(public.build())
+        lessons, owners = encoded(model, taught)
+        questions, asked_of = encoded(model, asked)
+        course = Course(
+            model,
+            lessons,
+            questions,
+            self.optimizer,
+            self.steps,
+            self.batch_size,
+            torch.get_num_threads(),
+            context.scratch / "references",
+        )
+        jobs = {
+            f"reference {number}": course.reference(np.flatnonzero(inside[owners]), context.rng)
+            for number, inside in enumerate(trained_on, 1)
+        }
+        pool = Pool(self.workers, RaySettings(), context.log)
+        of_all = pool.map(functools.partial(reference_losses, course), jobs)
+        table = np.array([of_all[name] for name in jobs])
+        context.remarks.notes.append(
+            f"{self.references} reference models of {self.steps} steps, each on half of the "
+            "providers; the final model was asked about other documents than they were trained on"
+        )
+        return Asked(table, asked_of, questions.column(QUESTION))
 
 
 @dataclass(frozen=True)
@@ -135,46 +219,6 @@ class Asked:
     losses: Table
     owner: NDArray[np.int64]
     question: NDArray[np.int64]
-
-
-def train_references(
-    public: PublicModel,
-    taught: Mapping[str, Sequence[Document]],
-    asked: Mapping[str, Sequence[Document]],
-    trained_on: Mask,
-    context: AttackContext,
-    *,
-    optimizer: Optimizer,
-    steps: int,
-    batch_size: int,
-    workers: int,
-) -> Asked:
-    """Trains references from the public model, and asks each all questions.
-
-    Args:
-        public: the model that training starts from.
-        taught: what a reference that is trained on a provider is trained on.
-        asked: what all are asked.
-        trained_on: which of the taught providers each is trained on, (references, providers).
-        context: of the attack.
-        optimizer: of each.
-        steps: that each takes.
-        batch_size: of each step.
-        workers: references that are trained side by side; 0 trains one after the other.
-    """
-    model = answering(public.build())
-    lessons, owners = encoded(model, taught)
-    questions, asked_of = encoded(model, asked)
-    folder, threads = context.scratch / "references", torch.get_num_threads()
-    course = Course(model, lessons, questions, optimizer, steps, batch_size, threads, folder)
-    jobs = {
-        f"reference {number}": course.reference(np.flatnonzero(inside[owners]), context.rng)
-        for number, inside in enumerate(trained_on, 1)
-    }
-    pool = Pool(workers, RaySettings(), context.log)
-    of_all = pool.map(functools.partial(reference_losses, course), jobs)
-    table = np.array([of_all[name] for name in jobs])
-    return Asked(table, asked_of, questions.column(QUESTION))
 
 
 def split(

@@ -12,11 +12,16 @@ from toy_providers import SGD, Pointer, auc, documents_of, trained
 
 from fedpriv.attacks.provider_lira import (
     ProviderLiRA,
-    ProviderLiRAAccess,
     gaussians,
     likelihood_ratios,
 )
-from fedpriv.attacks.reference_models import Course, balanced_halves, losses_of, split
+from fedpriv.attacks.reference_models import (
+    Course,
+    ReferenceAccess,
+    balanced_halves,
+    losses_of,
+    split,
+)
 from fedpriv.data.examples import Examples
 from fedpriv.threat.access import HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable
@@ -27,7 +32,7 @@ from fedpriv.training.loops import train_steps
 
 def judged(tmp_path, held, model, attack=None, seed=0, start=Pointer):
     attack = attack or ProviderLiRA(references=8, steps=40, optimizer=SGD)
-    access = ProviderLiRAAccess(
+    access = ReferenceAccess(
         GreyBox(Oracle(model, None).replies),
         PublicModel({}, None, None, lambda: start().eval()),
         HeldOutDocuments(held),

@@ -8,10 +8,10 @@ from toy_providers import SGD, Pointer, auc, documents_of, trained
 
 from fedpriv.attacks.provider_rmia import (
     ProviderRMIA,
-    ProviderRMIAAccess,
     dominance,
     usual_probabilities,
 )
+from fedpriv.attacks.reference_models import ReferenceAccess
 from fedpriv.data import promises
 from fedpriv.data.document import DocumentSet
 from fedpriv.threat.access import HeldOutDocuments, PublicModel
@@ -33,7 +33,7 @@ class Strangers:
 
 def judged(tmp_path, held, model, seed=0, **settings):
     attack = ProviderRMIA(**{"steps": 40, "optimizer": SGD} | settings)
-    access = ProviderRMIAAccess(
+    access = ReferenceAccess(
         GreyBox(Oracle(model, None).replies),
         PublicModel({}, None, None, lambda: Pointer().eval()),
         HeldOutDocuments(held),
