@@ -38,11 +38,15 @@ STARTED_FROM = ("pretrained", "visual")
 
 @dataclass(frozen=True)
 class Job:
-    """A row under a seed: a training, and the row's attack on it, if it has one."""
+    """A row under a seed: a training, and the row's attack on it, if it has one.
+
+    The settings of an attack are here but for the seed.
+    """
 
     row: Row
     seed: int
     trial: Trial
+    attack: Mapping[str, Any]
 
     @property
     def finding(self) -> str:
@@ -57,7 +61,12 @@ def plan(sweep: Sweep) -> list[Job]:
         Mistakes: with everything that is wrong, by row.
     """
     load = functools.cache(lambda seed, run: _checked(sweep.experiment, (*run, f"seed={seed}")))
-    ordered = functools.cache(lambda words: trials.finding(attack.parse(words).name, words))
+
+    @functools.cache
+    def ordered(words: Sequence[str]) -> dict[str, Any]:
+        attack.build(composed := attack.compose(words))
+        return composed
+
     jobs, problems = [], dict[str, str]()
     try:
         experiment.find(sweep.experiment)
@@ -68,16 +77,18 @@ def plan(sweep: Sweep) -> list[Job]:
     for seed, row in itertools.product(sweep.seeds, sweep.rows):
         try:
             config, orders = load(seed, row.run), dict[str, tuple[str, ...]]()
+            made = {} if row.attack is None else ordered(row.attack)
             if row.attack is not None:
                 seeded = any(text.startswith("seed=") for text in row.attack)
                 words = (*row.attack, *(() if seeded else (f"seed={seed}",)))
-                orders[ordered(words)] = words
+                orders[trials.finding(made["name"], words)] = words
         except Mistakes as error:
             for problem in error.problems:
                 problems.setdefault(problem, row.name)
             continue
         title = f"{row.name}, seed {seed}"
-        jobs.append(Job(row, seed, Trial(config, title, orders, dict.fromkeys(orders, title))))
+        trial = Trial(config, title, orders, dict.fromkeys(orders, title))
+        jobs.append(Job(row, seed, trial, made))
     _refuse(sweep, problems)
     return jobs
 
@@ -125,8 +136,7 @@ def _check_folders(sweep: Sweep, jobs: Sequence[Job]) -> None:
     """Looks for the folders of data sets, which readers miss only when they read."""
     problems = dict[str, str]()
     for job in {one.row.name: one for one in jobs}.values():  # seeds change no folder
-        attacked = {} if job.row.attack is None else attack.compose(job.row.attack)
-        for root in map(Path, _roots([job.trial.config, attacked])):
+        for root in map(Path, _roots([job.trial.config, job.attack])):
             if not root.exists():
                 problems.setdefault(found_in(root), job.row.name)
     _refuse(sweep, problems)
@@ -234,10 +244,9 @@ def _folder(
     A finished one is taken only if its runs are shared.
     """
     rows = [[job.row.name, job.seed, job.trial.name, job.finding] for job in jobs]
-    attacks = [attack.compose(one) for one in {job.row.attack for job in jobs} if one]
     plan = {
         "sweep": sweep.name, "rows": rows, "shared": str(shared or ""),
-        "code": trials.code_of([*(job.trial.config for job in jobs), *attacks]),
+        "code": trials.code_of([one for job in jobs for one in (job.trial.config, job.attack)]),
     }  # fmt: skip
     home = Path(sweep.runs) / "sweeps" / sweep.name
     older = trials.newest(home, lambda there, _: there.get("rows") == rows)

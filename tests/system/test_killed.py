@@ -121,7 +121,7 @@ def test_what_is_killed_at_any_moment_goes_on(name, places):
     seconds = ended(*words, cwd=straight)
     assert found(straight)[0]
 
-    for _ in range(4 if THOROUGH else 1):
+    for _ in range(2 if THOROUGH else 1):
         process = Forked(*words, cwd=killed)
         time.sleep(draw.uniform(0.1, seconds))
         if process.poll() is not None:  # it was faster this time
