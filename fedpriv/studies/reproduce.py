@@ -7,9 +7,7 @@ the same.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +27,7 @@ from fedpriv.studies.reproduced import Reproduced
 from fedpriv.studies.sweep import Sweep
 from fedpriv.studies.sweep_page import RESULTS, TRAINED, Recorded, interval, rows_of
 
-TABLE, CSV, PAPER = "table.json", "table.csv", "paper.json"
+TABLE, PAPER = "table.json", "paper.json"
 
 DATA = "FEDPRIV_DATA"
 """Names the folder of data sets, in the environment."""
@@ -154,7 +152,7 @@ def run(
     tell: Callable[[str], None],
     results: Path | None = None,
 ) -> tuple[RunFolder, list[Measured]]:
-    """Runs what is not done yet of a table, and writes table.json and table.csv beside its page.
+    """Runs what is not done yet of a table, and writes table.json beside its page.
 
     Args:
         table: to be run.
@@ -166,17 +164,7 @@ def run(
     """
     kept = _kept(table, results)
     folder, measured = sweep_jobs.run(table, progress, tell, _shared(table), kept)
-    content = as_json(table, measured)
-    folder.write_json(TABLE, content)
-    text = io.StringIO()
-    writer = csv.writer(text)
-    numbers = ("mean", "low", "high", "paper")
-    labels = {column.path: column.label for column in table.columns}
-    writer.writerow(["row", "column", "label", *numbers])
-    for row in content["rows"]:
-        for path, one in row["columns"].items():
-            writer.writerow([row["row"], path, labels[path], *(one[name] for name in numbers)])
-    folder.write(CSV, text.getvalue().encode())
+    folder.write_json(TABLE, as_json(table, measured))
     if results is not None:
         results.mkdir(parents=True, exist_ok=True)  # for everybody: nothing private is in them
         RunFolder(results).write_json(result_name(table), folder.read_json(RESULTS))

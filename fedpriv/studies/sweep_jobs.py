@@ -20,6 +20,7 @@ from typing import Any
 from fedpriv.config import attack, experiment
 from fedpriv.config.experiment import Mistakes
 from fedpriv.data.document import found_in
+from fedpriv.report.wording import as_csv
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, REPORT, RESULT, RunFolder
@@ -346,6 +347,7 @@ def _write(
     )
     if finished:
         folder.write("table.md", f"# {sweep.title}\n\n{report.markdown(recorded)}".encode())
+        folder.write("table.csv", as_csv(report.data_frame(recorded), index=False))
         report.draw(recorded, folder.path)
         folder.write(REPORT, report.html(recorded).encode())
     folder.write_json(RESULTS, asdict(recorded))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup
 from matplotlib.figure import Figure
 from pydantic import TypeAdapter, ValidationError
@@ -37,6 +38,9 @@ from fedpriv.threat.results import Table
 RESULTS, REDACTED = "results.json", "report-redacted.html"
 TRAINED = "trained"
 """The folder of the runs that the tables of a paper share, beside those of the tables."""
+
+FRAME = ("row", "column", "label", "mean", "low", "high", "paper")
+"""Columns of `data_frame`."""
 
 OUTCOMES = {True: "holds", False: "DOES NOT HOLD", None: "cannot tell"}
 """Of a claim."""
@@ -147,6 +151,19 @@ def cells(
                 row[-1] += f" (paper: {show_value(theirs[column.path])})"
         table.append([*row, refused])
     return [[plain(cell, 90) for cell in row] for row in table]
+
+
+def data_frame(sweep: Recorded) -> pd.DataFrame:
+    """Returns each row and column with its mean, the ends of its interval, and the paper's."""
+    records = []
+    for name, seeds in rows_of(sweep.rows).items():
+        theirs = sweep.published.get(name, {})
+        for column in sweep.columns:
+            about = {"row": name, "column": column.path, "label": column.label}
+            one = interval(column, seeds)
+            ours = {"mean": one.mean, "low": one.low, "high": one.high} if one else {}
+            records.append({**about, **ours, "paper": theirs.get(column.path)})
+    return pd.DataFrame(records, columns=[*FRAME])
 
 
 def origin(sweep: Recorded) -> str:

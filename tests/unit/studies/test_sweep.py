@@ -1,12 +1,15 @@
 """Sweeps: read from YAML, checked as a whole, run once, and gone on with."""
 
 import json
+import math
 import os
 import platform
 import re
 import shutil
+import statistics
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from doc_pages import DOCS
@@ -188,6 +191,14 @@ def test_a_sweep_measures_its_rows_and_checks_its_claims(run):
     assert found["legend"] == "The value is guessed."
     for page in ("table.md", "report.html"):
         assert "The value is guessed." in (folder.path / page).read_text()
+    table = pd.read_csv(folder.path / "table.csv").set_index(["row", "column"])
+    guessed = table.loc[("guessed", "value")]
+    assert (guessed["mean"], guessed["label"]) == (5, "the value")
+    mean = statistics.fmean(rows["lucky", seed]["values"]["value"] for seed in (0, 1))
+    lucky = table.loc[("lucky", "value")]
+    assert lucky["mean"] == pytest.approx(mean)
+    assert lucky["low"] < mean < lucky["high"]
+    assert math.isnan(table.loc[("trained", "value"), "mean"])
     assert len(rows) == len(measured) == 8
     assert "rows × seeds: 8, runs: 2" in told[0]
     assert [line for line in told if line.startswith("8 of 8: refused, seed 1 done; ")]
