@@ -84,6 +84,10 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
             filter(None, [str(Mistakes("the experiment", error.problems)), error.hint])
         )
     message = f"{type(error).__name__}: {error}"
+    if type(error) is ValueError:  # ours, in words of its own
+        message = str(error)
+    elif isinstance(error, OSError) and error.filename and error.strerror:
+        message = f"{error.filename}: {error.strerror}"
     if isinstance(
         error, ValueError | TooFewClients | RayDidNotStart | WorkersDied | JobsFailed | OSError
     ):

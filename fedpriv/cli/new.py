@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from fedpriv.cli.command import Command
+from fedpriv.runtime.run_files import naming
 
 TEMPLATES = Path(__file__).parent / "project"
 """Every file is named as in the project, with `.in` behind it; `package` stands for its package."""
@@ -44,7 +45,8 @@ def command(folder: Path) -> int:
         parts = [package if part == "package" else part for part in inside.with_suffix("").parts]
         path = folder.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(template.read_text("utf-8").replace(NAME, package), encoding="utf-8")
+        with naming(path):
+            path.write_text(template.read_text("utf-8").replace(NAME, package), encoding="utf-8")
         print(path)
     print(f"next: cd {folder} && fedpriv run first")
     return 0

@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedpriv.runtime.file_names import is_utf8
 from fedpriv.runtime.outside import Outside
 
 TARGET, PARTIAL = "_target_", "_partial_"
@@ -101,6 +102,9 @@ def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
         if isinstance(value, list):  # such as pairs of a weight and a section
             return [_value(v, Any, f"{place}[{i}]", problems) for i, v in enumerate(value)]
         return value
+    if isinstance(value, str) and not is_utf8(value):
+        problems.append(f"{place}: got {value!r}, which is not UTF-8: rename that file or folder")
+        return BROKEN
     if value is None and types.NoneType in _union(hint):
         return None  # before pydantic, which has no schema for the other half of `Protocol | None`
     try:

@@ -36,6 +36,7 @@ from fedpriv.federation.loop import Federation
 from fedpriv.federation.parts import Parts
 from fedpriv.federation.settings import Privacy, Settings, Training
 from fedpriv.privacy.mechanism import MOST_ROUNDS
+from fedpriv.runtime.file_names import is_utf8
 from fedpriv.runtime.outside import Outside
 from fedpriv.runtime.run_folder import check_name
 from fedpriv.threat.attack import Attack
@@ -329,6 +330,9 @@ def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str
     values: list[tuple[str, Any]] = []
     problems: list[str] = []
     for text in overrides:
+        if not is_utf8(text):
+            problems.append(f"{text!r} is not UTF-8: rename that file or folder")
+            continue
         try:
             override = _parsed(text)
         except HydraException as error:

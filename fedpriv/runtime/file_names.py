@@ -8,14 +8,22 @@ _LONGEST = 255
 """Bytes in one part of a path: the limit of the usual file systems."""
 
 
+def is_utf8(text: str) -> bool:
+    """Returns whether a text can be written: a file name of other bytes cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def name_problem(name: str) -> str | None:
     """Returns why a name cannot be that of a file in a folder; None where it can."""
     if "\0" in name:
         return "holds a NUL character"
-    try:
-        parts = [part.encode() for part in PurePosixPath(name).parts]
-    except UnicodeEncodeError:  # as a zip of another system leaves it
+    if not is_utf8(name):  # as a zip of another system leaves it
         return "is not UTF-8: rename the file"
+    parts = [part.encode() for part in PurePosixPath(name).parts]
     if not parts:
         return "is empty"
     # Windows' reading too, so that a data set means the same everywhere.

@@ -185,7 +185,7 @@ def write(root: Path, name: str, data: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)  # of a process that was killed
     try:
-        with _naming(path), _created(temporary, os.O_EXCL) as file:
+        with naming(path), _created(temporary, os.O_EXCL) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -210,7 +210,7 @@ def append(root: Path, name: str, data: bytes, *, sync: bool = False) -> None:
     make_folder(root, str(Path(name).parent))
     path = inside(root, name)
     new = not path.exists()
-    with _naming(path), _created(path, os.O_APPEND | os.O_NONBLOCK) as file:
+    with naming(path), _created(path, os.O_APPEND | os.O_NONBLOCK) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Damaged(f"{root / name} is no regular file")
         file.write(data)
@@ -236,7 +236,7 @@ def output(path: Path, *, more: bool = False) -> Iterator[BufferedWriter]:
     """
     if not path.parent.is_dir():
         make_root(path.parent)
-    with _naming(path):
+    with naming(path):
         handle = os.open(
             path, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if more else os.O_TRUNC), 0o600
         )
@@ -245,7 +245,7 @@ def output(path: Path, *, more: bool = False) -> Iterator[BufferedWriter]:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Puts the path into an error that has none, such as that of a full disk."""
     try:
         yield

@@ -68,9 +68,10 @@ def writing(root: Path, command: str, what: str = "", *, wait: bool = False) -> 
                 f"{root} is being written by {who}: wait for its end, or end it; nothing was "
                 "changed"
             ) from None
-        file.truncate()
-        file.write(f"process {os.getpid()} on {platform.node()} (fedpriv {command})".encode())
-        file.flush()
+        with run_files.naming(path):
+            file.truncate()
+            file.write(f"process {os.getpid()} on {platform.node()} (fedpriv {command})".encode())
+            file.flush()
         # The file stays. Removing it might remove one that another process has just locked.
         yield
 

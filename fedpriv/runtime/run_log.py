@@ -182,7 +182,7 @@ def _append(root: Path, entry: Mapping[str, Any], *, sync: bool = True) -> None:
     run_files.append(root, LOG, b"")  # so that it is there, and a regular file
     path = run_files.inside(root, LOG)
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
-    with os.fdopen(handle, "r+b") as file:
+    with run_files.naming(path), os.fdopen(handle, "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         before, whole = _last_chain(file)
         now = datetime.now().astimezone().isoformat(timespec="seconds")

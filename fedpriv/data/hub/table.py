@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from yaml import YAMLError
+import yaml
 
 from fedpriv.data.document import DataError, check_file, found_in
 from fedpriv.data.folder.page_file import MOST_BYTES
@@ -127,7 +127,7 @@ def open_tables(path: str, name: str | None, revision: str | None) -> list[HubTa
             cache = str(private_folder("datasets")) if is_folder else None
             where = str(folder.resolve()) if is_folder else path
             if is_folder:
-                _check_card(folder)
+                _check_cards(folder)
                 _check_number(folder)
             builder = datasets.load_dataset_builder(where, name, revision=revision, cache_dir=cache)
             kind = type(builder).__module__.rpartition(".")[2]
@@ -184,27 +184,37 @@ def _check_state(folder: Path) -> None:
             check_file(inside(part, named if isinstance(named, str) else ""))
 
 
-def _check_card(folder: Path) -> None:
-    """Refuses a folder whose README names files elsewhere, which datasets would ask for at once."""
+def _check_cards(folder: Path) -> None:
+    """Refuses a folder whose own words name files elsewhere, for which datasets would ask at once.
+
+    They stand in the README's head and in a YAML file, which are read as datasets reads them: with
+    a byte order mark, for one.
+    """
+    from datasets import config
     from huggingface_hub import DatasetCard
 
-    card = folder / "README.md"
-    if not card.exists():
-        return
-    check_file(card)
-    try:
-        told = DatasetCard(card.read_text("utf-8"), ignore_metadata_errors=True).data.to_dict()
-    except (RecursionError, ValueError, YAMLError) as error:
-        raise DataError(card, f"its head is not YAML that can be read: {error!r:.200}") from error
-    left, seen = [told.get("configs")], set[int]()
-    while left:
-        one = left.pop()
-        if isinstance(one, dict | list | tuple):
-            if id(one) not in seen:  # YAML may say the same again and again
-                seen.add(id(one))
-                left += [*one, *one.values()] if isinstance(one, dict) else one
-        elif isinstance(one, str) and one and ("://" in one or name_problem(one)):
-            raise DataError(card, f"{shown(one)} lies outside of the folder; nothing was read")
+    for name in (config.REPOCARD_FILENAME, config.REPOYAML_FILENAME):
+        card = folder / name
+        if not card.exists():
+            continue
+        check_file(card)
+        try:
+            if name == config.REPOCARD_FILENAME:
+                told = DatasetCard.load(card, ignore_metadata_errors=True).data.to_dict()
+            else:
+                told = yaml.safe_load(card.read_text("utf-8"))
+        except (RecursionError, ValueError, yaml.YAMLError) as error:
+            why = f"its head is not YAML that can be read: {error!r:.200}"
+            raise DataError(card, why) from error
+        left, seen = [told.get("configs") if isinstance(told, dict) else None], set[int]()
+        while left:
+            one = left.pop()
+            if isinstance(one, dict | list | tuple):
+                if id(one) not in seen:  # YAML may say the same again and again
+                    seen.add(id(one))
+                    left += [*one, *one.values()] if isinstance(one, dict) else one
+            elif isinstance(one, str) and one and ("://" in one or name_problem(one)):
+                raise DataError(card, f"{shown(one)} lies outside of the folder; nothing was read")
 
 
 def _check_number(folder: Path) -> None:

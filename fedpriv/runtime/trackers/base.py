@@ -19,6 +19,12 @@ TRACKERS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
 """The trackers by name, each with the package that it needs."""
 
 
+SERVERS = {
+    "mlflow": ("MLFLOW_TRACKING_URI", ""),
+    "wandb": ("WANDB_BASE_URL", "https://api.wandb.ai"),
+}
+"""Trackers that may be on a server: the variable with its address, and which one it is without."""
+
 PATIENCE = 5.0
 """Seconds in which a server must answer before a run begins."""
 
@@ -61,17 +67,26 @@ def problems(names: Sequence[str]) -> list[str]:
         for name in names
         if importlib.util.find_spec(TRACKERS[name]) is None
     ]
-    server = urlsplit(os.environ.get("MLFLOW_TRACKING_URI", "") if "mlflow" in names else "")
-    if server.scheme in ("http", "https"):
-        usual = 443 if server.scheme == "https" else 80
+    for name in names:
+        variable, usual = SERVERS.get(name, ("", ""))
+        server = urlsplit(os.environ.get(variable) or usual)
+        if server.scheme not in ("http", "https") or (name == "wandb" and not online()):
+            continue
+        port = 443 if server.scheme == "https" else 80
         try:
-            socket.create_connection((server.hostname, server.port or usual), PATIENCE).close()
+            socket.create_connection((server.hostname, server.port or port), PATIENCE).close()
         except (OSError, ValueError) as error:
+            off = "WANDB_MODE=online" if name == "wandb" else variable
             found.append(
-                f"federation.trackers: mlflow: nobody answers at {_public(server.geturl())} "
-                f"({error}): start it, or unset MLFLOW_TRACKING_URI to write a file beside the runs"
+                f"federation.trackers: {name}: nobody answers at {_public(server.geturl())} "
+                f"({error}): start it, or unset {off} to write files beside the runs"
             )
     return found
+
+
+def online() -> bool:
+    """Returns whether Weights & Biases is to send what it writes."""
+    return os.environ.get("WANDB_MODE") == "online"
 
 
 @contextmanager
@@ -115,8 +130,8 @@ def following(
 
 
 def _public(text: str) -> str:
-    """Returns a text in which addresses have no names and passwords."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
+    """Returns a text in which addresses have no names, passwords and queries, such as a token."""
+    return re.sub(r"(//[^\s?#]+)[?#]\S+", r"\1", re.sub(r"//[^/@\s]*@", "//", text))
 
 
 def numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import json_digest
-from fedpriv.runtime.trackers.base import Tracked, flat, numbers
+from fedpriv.runtime.trackers.base import PATIENCE, Tracked, flat, numbers, online
 
 if TYPE_CHECKING:
     import wandb
@@ -27,6 +27,8 @@ def follow(run: Tracked) -> Iterator[Logged]:
     """
     # A privacy tool must not phone home: W&B reports on itself even while a run stays offline.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    # Or it says to which address it sends, with the password in it.
+    os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
     run_files.make_folder(run.run_dir, "wandb")
@@ -36,10 +38,12 @@ def follow(run: Tracked) -> Iterator[Logged]:
         id=json_digest(str(run.run_dir.absolute()))[:16],
         resume="allow",
         dir=str(run.run_dir),
-        mode="online" if os.environ.get("WANDB_MODE") == "online" else "offline",
+        mode="online" if online() else "offline",
         config=dict(flat(run.settings)),
         # Neither the working directory's code nor its Git remote belongs to the run.
-        settings=wandb.Settings(disable_git=True, save_code=False, console="off", silent=True),
+        settings=wandb.Settings(
+            disable_git=True, save_code=False, console="off", silent=True, init_timeout=PATIENCE
+        ),
     )
     status = 1
     try:

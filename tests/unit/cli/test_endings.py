@@ -1,7 +1,9 @@
 """How commands end: interrupted, terminated, on a full disk, or with nobody listening."""
 
 import errno
+import io
 import os
+import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -77,10 +79,47 @@ def test_a_full_disk_is_named_with_the_folder(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(RunFolder, "append", full)
     assert run() == 1
     folder = next(tmp_path.glob("runs/toy/*")).relative_to(tmp_path)
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        f"OSError: [Errno 28] No space left on device: '{folder}'; "
-        f"go on with: fedpriv resume {folder}"
-    )
+    told = f"{folder}: No space left on device; go on with: fedpriv resume {folder}"
+    assert capsys.readouterr().err.splitlines()[-1] == told
+
+
+class Full(io.BufferedRandom):
+    def write(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_whatever_is_written_on_a_full_disk_is_named(capsys, monkeypatch, tmp_path):
+    assert run() == 0
+    (folder,) = tmp_path.glob("runs/toy/*")
+    capsys.readouterr()
+    usual = os.fdopen
+
+    def opened(handle, mode="r", *more, **how):
+        reads = mode in ("r", "rb")
+        return usual(handle, mode, *more, **how) if reads else Full(io.FileIO(handle, "r+"))
+
+    monkeypatch.setattr(os, "fdopen", opened)
+    assert main(["report", str(folder)]) == 1
+    assert re.fullmatch(rf"{folder}/\S+: No space left on device\n", capsys.readouterr().err)
+
+    def full(self, *text, **how):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert main(["new", "study"]) == 1
+    assert re.fullmatch(r"study/\S+: No space left on device\n", capsys.readouterr().err)
+
+
+def test_an_error_is_told_without_the_name_of_its_class(capsys, tmp_path):
+    assert run() == 0
+    (folder,) = tmp_path.glob("runs/toy/*")
+    capsys.readouterr()
+    assert main(["compare", str(folder)]) == 1
+    assert capsys.readouterr().err == "got 1 run folder: expected two or more to compare\n"
+    (tmp_path / "file").touch()
+    assert main(["report", str(tmp_path / "file" / "x")]) == 2
+    assert main(["new", "file/x"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "file/x: Not a directory"
 
 
 def run_on(folder, *more):

@@ -170,8 +170,18 @@ def test_a_folder_of_parquet(folder):
         [{"split": "train", "path": ["train.parquet", "s3://x/y.parquet"]}],
     ],
 )
-def test_a_readme_that_names_files_elsewhere_is_refused_and_nobody_is_asked(
-    folder, place, monkeypatch
+@pytest.mark.parametrize(
+    ("name", "around"),
+    [
+        ("README.md", "---\n{}---\n"),
+        ("README.md", "\ufeff---\n{}---\n"),  # a byte order mark
+        ("README.md", "\r\n\r\n---\r\n{}---\r\n"),
+        (".huggingface.yaml", "{}"),
+        (".huggingface.yaml", "\ufeff{}"),
+    ],
+)
+def test_a_card_that_names_files_elsewhere_is_refused_and_nobody_is_asked(
+    folder, place, name, around, monkeypatch
 ):
     def asked(*_, **__):
         raise AssertionError("the network")
@@ -181,7 +191,7 @@ def test_a_readme_that_names_files_elsewhere_is_refused_and_nobody_is_asked(
     folder.mkdir()
     tagged().to_parquet(str(folder / "train.parquet"))
     head = yaml.safe_dump({"configs": [{"config_name": "default", "data_files": place}]})
-    (folder / "README.md").write_text(f"---\n{head}---\n")
+    (folder / name).write_text(around.format(head), "utf-8")
     with pytest.raises(DataError, match="lies outside of the folder; nothing was read"):
         HubData(str(folder)).load()
 
