@@ -8,7 +8,7 @@ client's half of FedProx (Li et al. 2020, Algorithm 2), which adds μ/2 ‖w - w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,7 +41,7 @@ class LocalTraining:
 
     action: ClassVar[str] = "local_training"
     computes: ClassVar[tuple[str, ...]] = ("precision", "microbatch", "compile")
-    follows: ClassVar[tuple[str, ...]] = (PROXIMAL_MU,)
+    follows: ClassVar[Mapping[str, type]] = {PROXIMAL_MU: float}
 
     epochs: int = 1
     batch_size: int = 8

@@ -74,7 +74,7 @@ def construct(
         return target(**values)
     except Exception as error:  # whatever a target makes of its arguments is a mistake in them
         expected = isinstance(error, ValueError | TypeError) and str(error)
-        text = str(error) if expected else f"{type(error).__name__}: {error}"
+        text = str(error) if expected else f"{type(error).__name__}: {' '.join(str(error).split())}"
         problems.append(f"{place + ': ' if place else ''}{text}")
         return BROKEN
 

@@ -20,7 +20,15 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as stock_strategies
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
@@ -234,7 +242,13 @@ class FlowerAdapter(Strategy):
             asked = sorted(asked, key=lambda message: nodes.index(message.metadata.dst_node_id))
         messages = []
         for message in asked:
-            sent, settings = _parts(message)
+            try:
+                sent, settings = _parts(message)
+                flat = arrays
+                if sent is not named:
+                    flat = to_array_record(to_flat(self._layout, sent, to_vectors(arrays)))
+            except ValueError as error:
+                raise StrategyFailed(self.stock, server_round, str(error)) from error
             instruction = Instruction(
                 server_round,
                 self._attempt,
@@ -243,11 +257,6 @@ class FlowerAdapter(Strategy):
                 buffers=self.buffers,
                 metrics=(TRAIN_LOSS,) if self.masked else (NUM_EXAMPLES, TRAIN_LOSS),
                 settings=settings,
-            )
-            flat = (
-                arrays
-                if sent is named
-                else to_array_record(to_flat(self._layout, sent, to_vectors(arrays)))
             )
             node, kind = message.metadata.dst_node_id, f"train.{self.action}"
             content = instruct(flat, instruction)
@@ -448,8 +457,13 @@ def _parts(message: Message) -> tuple[ArrayRecord, dict[str, Any]]:
     """Returns the arrays of a strategy's message, and the settings beside them.
 
     Raises:
-        ValueError: if it has no arrays, or several records of them.
+        ValueError: if it asks for something else than training, has no arrays, or several records
+            of them.
     """
+    kind = message.metadata.message_type
+    if kind.partition(".")[0] != MessageType.TRAIN:
+        told = "clients answer to 'train' alone, since fedpriv evaluates on held-out documents"
+        raise ValueError(f"it sends a message of the type {kind!r}: {told}")
     records = list(message.content.array_records.values())
     if len(records) != 1:
         raise ValueError(f"its messages have {len(records)} records of arrays, expected one")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,23 +70,28 @@ def check_followed(
 ) -> None:
     """Checks that the client half follows every setting that it is sent.
 
-    It names them in a class variable `follows`. A half that does not, and that was written for a
-    strategy of fedpriv's kind, is believed to follow all.
+    It names them in a class variable `follows`; in a mapping, each is a number. A half that does
+    not, and that was written for a strategy of fedpriv's kind, is believed to follow all.
 
     Raises:
-        StrategyFailed: if it does not follow one.
+        StrategyFailed: if it does not follow one, or one is no number where that is needed.
     """
     follows = getattr(client, "follows", None if isinstance(strategy, Strategy) else ())
     if follows is None:
         return
     sent = {
-        name
+        (name, value if isinstance(value, int | float) else str(value)): value
         for message in messages
         if (instruction := instruction_of(message))
-        for name in instruction.settings
+        for name, value in instruction.settings.items()
     }
-    if strange := sorted(sent.difference(follows)):
-        raise StrategyFailed(strategy, round, unfollowed(strange[0], client))
+    for (name, _), value in sorted(sent.items(), key=lambda one: one[0][0]):
+        if name not in follows:
+            raise StrategyFailed(strategy, round, unfollowed(name, client))
+        number = isinstance(value, int | float) and math.isfinite(value)
+        if not number and (isinstance(follows, Mapping) or isinstance(value, float)):
+            why = f"it sends {name}={value!r:.60}: client {type(client).__name__} takes a number"
+            raise StrategyFailed(strategy, round, why)
 
 
 def unfollowed(setting: str, client: Client) -> str:

@@ -124,6 +124,16 @@ def test_a_learning_rate_that_is_odd_but_possible_is_taken():
         Optimizer(lr=0)
 
 
+@pytest.mark.parametrize("key", ["data.source.root", "runs", "model.pretrained"])
+def test_a_name_that_is_not_utf8_says_what_to_rename(key):
+    with pytest.raises(Mistakes, match=r"scans.udcff.* is not UTF-8: rename that file or folder"):
+        experiment.load("kie_layoutlmv3", ["data=folder", f"{key}=scans\udcff"])
+    config = experiment.load("kie_layoutlmv3", ["data=folder", "data.source.root=scans"])
+    config["data"]["source"]["root"] = "scans\udcff"  # as the name of a folder around it has it
+    with pytest.raises(Mistakes, match=r"data.source.root: got 'scans.udcff', which is not UTF-8"):
+        experiment.build(config, "mine")
+
+
 # Files
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -1,9 +1,11 @@
 """A strategy of one's own: what nobody calls or follows is named, and its errors are one line."""
 
+import math
 import re
 
+import numpy as np
 import pytest
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as Stock
 from flwr.serverapp.strategy import FedProx
 from toy_private import Double, federation, provider_data
@@ -77,6 +79,42 @@ LATE = {
 def test_a_setting_that_nobody_follows_ends_the_run_in_its_round(kind):
     run = made(*LATE[kind]())
     with pytest.raises(StrategyFailed, match=r"strategy Late\w*, round 2: it sends .* 'lr', which"):
+        run.run(rounds=3, run_dir="here")
+    with open("here/metrics.jsonl") as file:
+        assert len(file.readlines()) == 1
+
+
+def told(message, kind=None, control=None, prefix="", **settings):
+    """A message of another type, with a second record, other names or other settings."""
+    content = RecordDict(dict(message.content))
+    (name,) = content.array_records
+    content[name] = ArrayRecord({prefix + key: one for key, one in content[name].items()})
+    if control is not None:
+        content["control"] = ArrayRecord([control])
+    content["config"] = ConfigRecord({**dict(content["config"]), **settings})
+    kind = kind or message.metadata.message_type
+    return Message(content, message.metadata.dst_node_id, kind)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"kind": "query"}, r"a message of the type 'query': clients answer to 'train' alone"),
+        ({"control": np.zeros(3)}, "its messages have 2 records of arrays, expected one"),
+        ({"prefix": "x."}, "these tensors are not the model's"),
+        ({"proximal-mu": "high"}, r"proximal-mu='high': client LocalTraining takes a number"),
+        ({"proximal-mu": [0.1, 0.2]}, r"proximal-mu=\[0.1, 0.2\]: client LocalTraining takes"),
+        ({"proximal-mu": math.nan}, "proximal-mu=nan: client LocalTraining takes a number"),
+    ],
+)
+def test_a_message_that_no_client_can_follow_ends_the_run_in_its_round(change, why):
+    class Odd(Stock):
+        def configure_train(self, server_round, arrays, config, grid):
+            sent = list(super().configure_train(server_round, arrays, config, grid))
+            return [told(message, **change) for message in sent] if server_round > 1 else sent
+
+    run = made(Odd())
+    with pytest.raises(StrategyFailed, match=f"^strategy Odd, round 2: .*{why}"):
         run.run(rounds=3, run_dir="here")
     with open("here/metrics.jsonl") as file:
         assert len(file.readlines()) == 1

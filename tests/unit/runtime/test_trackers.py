@@ -31,13 +31,20 @@ def test_an_unknown_tracker_and_one_without_its_package_are_told(monkeypatch):
     assert problems([]) == []
 
 
-def test_a_server_that_does_not_answer_is_told_before_the_run_without_its_password(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "variable"), [("mlflow", "MLFLOW_TRACKING_URI"), ("wandb", "WANDB_BASE_URL")]
+)
+def test_a_server_that_does_not_answer_is_told_before_the_run_without_its_password(
+    name, variable, monkeypatch
+):
     monkeypatch.setattr(base.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:SECRET@127.0.0.1:9/")
-    (told,) = problems(["mlflow"])
-    assert "nobody answers at http://127.0.0.1:9/ (" in told
+    monkeypatch.setenv(variable, "http://user:SECRET@127.0.0.1:9/x?token=SECRET")
+    monkeypatch.setenv("WANDB_MODE", "online")
+    (told,) = problems([name])
+    assert f"{name}: nobody answers at http://127.0.0.1:9/x (" in told
     assert "SECRET" not in told
-    assert problems(["tensorboard"]) == []
+    monkeypatch.delenv("WANDB_MODE")
+    assert problems(["wandb"]) == []  # it writes files
 
 
 @pytest.mark.parametrize("fails", ["enter", "round", "exit"])
