@@ -131,7 +131,8 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
         again = {"resume": True, "other_data": other_data}
         result = trials.start(parts, config, str(run_dir), folder.path, **again)
     except UnfitData as error:
-        error.hint += f"if the data have moved: fedpriv resume {run_dir} data.source.root=NEW_PLACE"
+        moved = f"if the data have moved: fedpriv resume {run_dir} data.source.root=NEW_PLACE"
+        error.hint = "\n  ".join(filter(None, (error.hint, moved)))
         raise
     return _finish(result, parts, trust=trust)
 

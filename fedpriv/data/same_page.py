@@ -129,8 +129,9 @@ def warning(
     several = [group for group in groups if len({documents[m].provider for m in group}) > 1]
     names = told(documents, groups)
     more = ", …" if len(names) > most else ""
+    count = sum(map(len, groups)) - len(groups)
     return (
-        f"{sum(map(len, groups)) - len(groups)} pages are there twice "
+        f"{'1 page is' if count == 1 else f'{count} pages are'} there twice "
         f"({', '.join(names[:most])}{more}): {len(both)} of {len(out)} held-out pages are trained "
         f"on too, and {len(several)} are under two providers. Scores on held-out pages, "
         "membership, and privacy for providers do not hold for these. Look at them: of a page that "

@@ -111,4 +111,4 @@ def test_a_folder_with_copies_is_told_by_data_check_and_by_a_run(tmp_path, capsy
     data = DocumentData(Folder(root, words="none"), Iid(2), HoldOut(fraction=0.2), cache="off")
     with pytest.raises(ValueError, match="no entities"):
         data.bind(layoutlmv3, seed=0)
-    assert "1 pages are there twice (copy.png = d0.png)" in capsys.readouterr().err
+    assert "1 page is there twice (copy.png = d0.png)" in capsys.readouterr().err
