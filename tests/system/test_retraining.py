@@ -19,6 +19,7 @@ from fedpriv.config import trust
 from fedpriv.runtime import run_lock
 from fedpriv.runtime.run_folder import FINAL, RunFolder
 from fedpriv.runtime.run_lock import InUse
+from fedpriv.runtime.run_log import LOG
 from fedpriv.studies.trials import TRAINING, Store, Trial, carry_out
 
 EXPERIMENT = str(TESTS / "system" / "retraining.yaml")
@@ -164,8 +165,9 @@ def to_do(said):
 def rewritten(folder, name, before):
     """Files of a training that are not as they were."""
     place, now = folder / "retrained" / name, touched(folder)
-    # What it took is written behind its end, perhaps by a worker that outlives its driver.
-    ours = (p for p in before | now if p.is_relative_to(place) and p.name != "cost.json")
+    # What it took is written and logged behind its end, by a worker that outlives its driver.
+    late = ("cost.json", LOG)
+    ours = (p for p in before | now if p.is_relative_to(place) and p.name not in late)
     return [path for path in ours if now.get(path) != before.get(path)]
 
 
