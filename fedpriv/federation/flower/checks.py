@@ -15,7 +15,7 @@ from flwr.serverapp import strategy as stock
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from fedpriv.federation.client import Client
-from fedpriv.federation.messages import instruction_of
+from fedpriv.federation.messages import instruction_of, is_finite, to_vectors
 from fedpriv.federation.strategy import Strategy
 
 OURS = Path(__file__).parents[2]
@@ -104,15 +104,20 @@ def unfollowed(setting: str, client: Client) -> str:
 
 
 def check_model(strategy: FlowerStrategy, round: int, made: ArrayRecord, now: ArrayRecord) -> None:
-    """Checks that a strategy's new model has the vectors of the one before.
+    """Checks that a strategy's new model has the vectors of the one before, and is finite.
 
     Raises:
-        StrategyFailed: if it has others, or other shapes.
+        StrategyFailed: if it has others, other shapes, or numbers that are not finite.
     """
     found, wanted = ({n: tuple(a.shape) for n, a in arrays.items()} for arrays in (made, now))
     if found != wanted:
         why = f"the model that it returned has vectors of the shapes {found}: expected {wanted}"
         raise StrategyFailed(strategy, round, why)
+    if _known(type(strategy)):  # whose sums of what clients send are finite, as each of that is
+        return
+    vectors = to_vectors(made).values()
+    if not all(is_finite(one) for one in vectors if one.is_floating_point()):
+        raise StrategyFailed(strategy, round, "the model that it returned has NaN or infinity")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as Stock
 from flwr.serverapp.strategy import FedProx
 from toy_private import Double, federation, provider_data
@@ -118,6 +118,21 @@ def test_a_message_that_no_client_can_follow_ends_the_run_in_its_round(change, w
         run.run(rounds=3, run_dir="here")
     with open("here/metrics.jsonl") as file:
         assert len(file.readlines()) == 1
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("base", [Stock, FedAvg])
+def test_a_model_that_is_not_finite_ends_the_run_in_its_round(base, value):
+    class Broken(base):
+        def aggregate_train(self, server_round, replies):
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            broken = {name: one.numpy() * value for name, one in arrays.items()}
+            if server_round > 1:
+                arrays = ArrayRecord({name: Array(one) for name, one in broken.items()})
+            return arrays, metrics
+
+    with pytest.raises(StrategyFailed, match=r"Broken, round 2: the model .* has NaN or infinity"):
+        made(Broken()).run(rounds=3, run_dir="here")
 
 
 @pytest.mark.parametrize("strategy", [FedProx(proximal_mu=0.1), FedAvg(), provider_dp()])
