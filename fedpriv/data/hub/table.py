@@ -142,6 +142,10 @@ def open_tables(path: str, name: str | None, revision: str | None) -> list[HubTa
     except (DataError, MemoryError):
         raise
     except Exception as error:  # the library raises errors of many others
+        if isinstance(error, RecursionError):
+            raise DataError(
+                path, "folders lie too deep in it: name that of the data set"
+            ) from error
         missing = "" if is_folder else f"; there is no folder {path}"
         why = (str(error).strip().splitlines() or [""])[0]
         raise DataError(

@@ -204,6 +204,17 @@ def test_a_readme_may_name_files_of_the_folder(folder):
     check_pages(HubData(str(folder)).load())
 
 
+def test_a_folder_of_folders_too_deep_is_refused_in_words(folder, monkeypatch):
+    folder.mkdir()
+
+    def deep(*_, **__):
+        raise RecursionError("maximum recursion depth exceeded")
+
+    monkeypatch.setattr("datasets.load_dataset_builder", deep)
+    with pytest.raises(DataError, match="folders lie too deep in it: name that of the data set"):
+        HubData(str(folder)).load()
+
+
 def test_what_datasets_would_unpickle_is_refused(folder, monkeypatch):
     folder.mkdir()
     with tarfile.open(folder / "train.tar", "w") as archive:
