@@ -307,19 +307,22 @@ def sweep(overrides: Sequence[str]) -> list[list[str]]:
     """Returns the combinations of overrides such as `seed=0,1` or `seed=range(3)`, in order.
 
     Raises:
-        Mistakes: if there are more than anybody runs.
+        Mistakes: if one cannot be read, or there are more than anybody runs.
     """
-    axes: list[list[str]] = []
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
-        if override.is_sweep_override():
+    axes, problems = list[list[str]](), list[str]()
+    for text in overrides:
+        override = _parsed(text, problems)
+        if override is not None and override.is_sweep_override():
             key = override.get_key_element()
             values = itertools.islice(override.sweep_string_iterator(), MOST_COMBINATIONS + 1)
             axes.append([f"{key}={value}" for value in values])
         else:
-            axes.append([str(override.input_line)])
+            axes.append([text])
+    if problems:
+        raise Mistakes("fedpriv run -m", problems)
     if (count := math.prod(map(len, axes))) > MOST_COMBINATIONS:
         most = f"a sweep has at most {MOST_COMBINATIONS:,} combinations"
-        raise Mistakes("-m", [f"{' '.join(overrides)}: {count:,} or more runs; {most}"])
+        raise Mistakes("fedpriv run -m", [f"{' '.join(overrides)}: {count:,} or more runs; {most}"])
     return [list(combination) for combination in itertools.product(*axes)]
 
 
@@ -330,13 +333,8 @@ def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str
     values: list[tuple[str, Any]] = []
     problems: list[str] = []
     for text in overrides:
-        if not is_utf8(text):
-            problems.append(f"{text!r} is not UTF-8: rename that file or folder")
-            continue
-        try:
-            override = _parsed(text)
-        except HydraException as error:
-            problems.append(f"{text!r} is not of the form key=value: {_first_line(error)}")
+        override = _parsed(text, problems)
+        if override is None:
             continue
         key = override.key_or_group
         if override.is_sweep_override():
@@ -352,9 +350,21 @@ def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str
     return choices, values
 
 
+def _parsed(text: str, problems: list[str]) -> Override | None:
+    """Returns an override as Hydra reads it; None for what cannot be read, with a line why."""
+    if not is_utf8(text):
+        problems.append(f"{text!r} is not UTF-8: rename that file or folder")
+        return None
+    try:
+        return _read_by_hydra(text)
+    except HydraException as error:
+        problems.append(f"{text!r} is not of the form key=value: {_first_line(error)}")
+        return None
+
+
 @functools.lru_cache(maxsize=1024)
-def _parsed(text: str) -> Override:
-    """Returns an override as Hydra reads it, which takes longer than to apply it.
+def _read_by_hydra(text: str) -> Override:
+    """Returns an override, which takes longer to read than to apply.
 
     The rows of a sweep have most of theirs in common, under each seed.
     """
