@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 TRACKERS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
 """The trackers by name, each with the package that it needs."""
@@ -72,6 +73,8 @@ def problems(names: Sequence[str]) -> list[str]:
         server = urlsplit(os.environ.get(variable) or usual)
         if server.scheme not in ("http", "https") or (name == "wandb" and not online()):
             continue
+        if server.scheme in getproxies() and not proxy_bypass(server.hostname or ""):
+            continue  # what is behind a proxy need not be reached from here
         port = 443 if server.scheme == "https" else 80
         try:
             socket.create_connection((server.hostname, server.port or port), PATIENCE).close()

@@ -40,9 +40,13 @@ def test_a_server_that_does_not_answer_is_told_before_the_run_without_its_passwo
     monkeypatch.setattr(base.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setenv(variable, "http://user:SECRET@127.0.0.1:9/x?token=SECRET")
     monkeypatch.setenv("WANDB_MODE", "online")
+    for proxy in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
     (told,) = problems([name])
     assert f"{name}: nobody answers at http://127.0.0.1:9/x (" in told
     assert "SECRET" not in told
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    assert problems([name]) == []  # the proxy may reach it
     monkeypatch.delenv("WANDB_MODE")
     assert problems(["wandb"]) == []  # it writes files
 
