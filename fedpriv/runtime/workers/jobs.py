@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 import time
 from collections import deque
@@ -10,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar, cast
-
-import cloudpickle
 
 from fedpriv.runtime.workers.fork_server import Ended, Forked, Shared, fork_server, receive, send
 from fedpriv.runtime.workers.ray_session import RaySettings, running_ray
@@ -116,7 +113,7 @@ class Pool:
                 while waiting and len(running) < self.workers:
                     worker = idle.pop() if idle else fork_server().start(_serve)
                     running[worker] = name = waiting.popleft()
-                    worker.send(cloudpickle.dumps((function, jobs[name])))
+                    worker.send((function, jobs[name]))
                 for ready in wait(cast(Any, list(running))):
                     name = running.pop(worker := cast(Forked, ready))
                     try:
@@ -158,12 +155,13 @@ class Pool:
 def _serve(pipe: Connection) -> None:
     """Does one job after the other, until the driver closes the pipe."""
     while True:
-        (message,) = receive(pipe)
-        result, reason = None, None
+        function, result, reason = None, None, None
         try:
-            function, job = pickle.loads(message)  # noqa: S301 - our own; an import may fail
+            ((function, job),) = receive(pipe)  # which imports what they need
             result = function(job)
         except Exception as error:
+            if function is None and isinstance(error, EOFError):  # the driver needs no more
+                raise
             reason = reason_of(error)
         send(pipe, (result, reason))
 
