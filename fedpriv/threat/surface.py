@@ -64,6 +64,8 @@ class Surface:
     def __init_subclass__(cls, **said: Any) -> None:
         super().__init_subclass__()
         for name, value in said.items():
+            if not hasattr(cls, name):  # a misspelt one would be passed over
+                raise TypeError(f"{cls.__name__}: a surface says nothing of {name!r}")
             setattr(cls, name, value)
         SURFACES[cls.__name__] = cls
 

@@ -192,6 +192,8 @@ def test_the_type_of_an_access_says_who_has_it():
 
     own = dataclasses.replace(PAGES, threat_model={"OfMyOwn": True, "GreyBox": True})
     assert onlooker(own) == "the server"
+    with pytest.raises(TypeError, match="Misspelt: a surface says nothing of 'onloker'"):
+        type("Misspelt", (Surface,), {}, onloker=SERVER)
 
 
 def ledger(**views):
