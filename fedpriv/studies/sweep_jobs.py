@@ -41,7 +41,8 @@ STARTED_FROM = ("pretrained", "visual")
 class Job:
     """A row under a seed: a training, and the row's attack on it, if it has one.
 
-    The settings of an attack are here but for the seed.
+    `attack` has the composed settings of that attack as the row gives them, before a seed is set;
+    it is empty without one.
     """
 
     row: Row
@@ -209,8 +210,9 @@ def run(
         def write() -> list[Measured]:
             for place, job in enumerate(jobs):
                 if place not in measured and store.is_done(job.trial):
-                    costs = {(job.trial.name, p): store.cost(job.trial, p) for p in job.trial.parts}
-                    costs = {key: one for key, one in costs.items() if one}
+                    trial = job.trial
+                    known = {(trial.name, part): store.cost(trial, part) for part in trial.parts}
+                    costs = {key: cost for key, cost in known.items() if cost}
                     row = _measure(sweep, job, folder.path, store, [*costs.values()])
                     measured[place] = row, costs
             rows = [measured[place][0] for place in sorted(measured)]

@@ -79,19 +79,16 @@ def check_followed(
     follows = getattr(client, "follows", None if isinstance(strategy, Strategy) else ())
     if follows is None:
         return
-    sent = {
-        (name, value if isinstance(value, int | float) else str(value)): value
-        for message in messages
-        if (instruction := instruction_of(message))
-        for name, value in instruction.settings.items()
-    }
-    for (name, _), value in sorted(sent.items(), key=lambda one: one[0][0]):
-        if name not in follows:
-            raise StrategyFailed(strategy, round, unfollowed(name, client))
-        number = isinstance(value, int | float) and math.isfinite(value)
-        if not number and (isinstance(follows, Mapping) or isinstance(value, float)):
-            why = f"it sends {name}={value!r:.60}: client {type(client).__name__} takes a number"
-            raise StrategyFailed(strategy, round, why)
+    for instruction in filter(None, map(instruction_of, messages)):
+        for name, value in sorted(instruction.settings.items()):
+            if name not in follows:
+                raise StrategyFailed(strategy, round, unfollowed(name, client))
+            number = isinstance(value, int | float) and math.isfinite(value)
+            if not number and (isinstance(follows, Mapping) or isinstance(value, float)):
+                why = (
+                    f"it sends {name}={value!r:.60}: client {type(client).__name__} takes a number"
+                )
+                raise StrategyFailed(strategy, round, why)
 
 
 def unfollowed(setting: str, client: Client) -> str:

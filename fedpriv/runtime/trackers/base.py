@@ -79,7 +79,7 @@ def problems(names: Sequence[str]) -> list[str]:
         try:
             socket.create_connection((server.hostname, server.port or port), PATIENCE).close()
         except (OSError, ValueError) as error:
-            off = "WANDB_MODE=online" if name == "wandb" else variable
+            off = "WANDB_MODE" if name == "wandb" else variable
             found.append(
                 f"federation.trackers: {name}: nobody answers at {_public(server.geturl())} "
                 f"({error}): start it, or unset {off} to write files beside the runs"
