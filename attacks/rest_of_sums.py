@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedpriv.threat.access import Transcript
 from fedpriv.threat.attack import NotApplicable
-from fedpriv.threat.transcript import Round
+from fedpriv.threat.surfaces.transcript import Round
 
 Named = Mapping[str, Tensor]
 

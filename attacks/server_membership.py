@@ -53,7 +53,7 @@ from fedpriv.threat.access import (
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
-from fedpriv.threat.transcript import Kind, Round, Upload, loaded
+from fedpriv.threat.surfaces.transcript import Kind, Round, Upload, loaded
 from fedpriv.training.per_example import each_gradient
 
 Named = Mapping[str, Tensor]

@@ -16,7 +16,7 @@ from fedpriv.data.examples import Batch
 from fedpriv.threat.access import Architecture, BatchKnowledge, Known, MessageKey, Transcript
 from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, told_once
 from fedpriv.threat.claims import RecoveredBatch
-from fedpriv.threat.transcript import Kind, Round, loaded
+from fedpriv.threat.surfaces.transcript import Kind, Round, loaded
 
 Target = Literal["update", "aggregate", "masked"]
 

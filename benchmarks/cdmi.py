@@ -201,7 +201,7 @@ def scrubbed_fields(
 ) -> ScrubbedFields:
     """Returns fields by turns of their keys, masked, as the model reads them; pages stay whole.
 
-    That the page is not whitened changes no time. `fedpriv.threat.keep.scrubbed` does it for real
+    That the page is not whitened changes no time. `fedpriv.threat.surfaces.fields` does it for real
     attacks.
     """
     found: list[tuple[Document, str, tuple[int, ...]]] = []

@@ -51,8 +51,8 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat.attack import Attack
-from fedpriv.threat.keep.transcript import KeepTranscript
-from fedpriv.threat.knowledge import Assumed
+from fedpriv.threat.surfaces.server import KeepTranscript
+from fedpriv.threat.surfaces.batches import Assumed
 from fedpriv.threat.runner import run_attack_on
 from fedpriv.threat.settings import AttackSettings
 

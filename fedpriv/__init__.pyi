@@ -62,14 +62,13 @@ from .threat.claims import MembershipScores as MembershipScores
 from .threat.claims import MemorisationProbe as MemorisationProbe
 from .threat.claims import RecoveredBatch as RecoveredBatch
 from .threat.claims import RecoveredText as RecoveredText
-from .threat.keep.held_out import KeepHeldOut as KeepHeldOut
-from .threat.keep.scrubbed import KeepScrubbed as KeepScrubbed
-from .threat.keep.transcript import KeepTranscript as KeepTranscript
 from .threat.results import Figure as Figure
 from .threat.results import Result as Result
 from .threat.results import Table as Table
 from .threat.scoring.registry import Scoring as Scoring
 from .threat.scoring.registry import scorer as scorer
-from .threat.settings import AttackSettings as AttackSettings
+from .threat.surfaces.fields import KeepScrubbed as KeepScrubbed
+from .threat.surfaces.held_out import KeepHeldOut as KeepHeldOut
+from .threat.surfaces.server import KeepTranscript as KeepTranscript
 from .training.computing import Computing as Computing
 from .training.loops import Optimizer as Optimizer

@@ -14,7 +14,7 @@ from fedpriv.federation.loop import Federation
 from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import QuestionAnswerer, asked, table
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat.keep.held_out import KeepHeldOut
+from fedpriv.threat.surfaces.held_out import KeepHeldOut
 from fedpriv.training.loops import Optimizer
 
 WORDS = ("ada", "bo", "cy", "di")

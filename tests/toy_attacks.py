@@ -13,8 +13,8 @@ from fedpriv.runtime.run_folder import METRICS, RunFolder
 from fedpriv.threat.access import Architecture, Retrain
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.results import Result
-from fedpriv.threat.retrain import Variant
 from fedpriv.threat.scoring.registry import scorer
+from fedpriv.threat.surfaces.retrain import Variant
 
 
 @dataclass(frozen=True)

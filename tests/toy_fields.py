@@ -17,7 +17,7 @@ from fedpriv.federation.settings import Settings
 from fedpriv.models.readers.reader import Reader
 from fedpriv.models.readers.subwords import Subwords
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat.keep.scrubbed import KeepScrubbed
+from fedpriv.threat.surfaces.fields import KeepScrubbed
 from fedpriv.training.loops import Optimizer
 
 SPECIAL = ("<s>", "</s>", "<pad>", "<mask>")

@@ -28,7 +28,7 @@ from fedpriv.runtime.seeds import generator
 from fedpriv.threat.access import Architecture, PublicModel, ScrubbedField
 from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.checks import check_least
-from fedpriv.threat.keep.scrubbed import KeepScrubbed, scrub
+from fedpriv.threat.surfaces.fields import KeepScrubbed, scrub
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.torch_state import reproducible_torch
 from fedpriv.threat.access import BlackBox, GreyBox
 from fedpriv.threat.queries import Reply
-from fedpriv.threat.retrain import TrainedRun
+from fedpriv.threat.surfaces.retrain import TrainedRun
 
 Target = Literal["final", "loss"]
 

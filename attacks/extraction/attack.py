@@ -33,9 +33,9 @@ from fedpriv.runtime.seeds import generator
 from fedpriv.threat.access import BlackBox, Retrain, TrainingDocuments
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.checks import check_choices
-from fedpriv.threat.retrain import Laboratory, TrainedRun, Variant
 from fedpriv.threat.runner import run_attack_on
 from fedpriv.threat.scoring.extraction import balanced_splits
+from fedpriv.threat.surfaces.retrain import Laboratory, TrainedRun, Variant
 
 Overrides = tuple[str, ...]
 Bools = NDArray[np.bool_]

@@ -32,7 +32,9 @@ from fedpriv.studies.reproduced import Reproduced
 from fedpriv.studies.sweep_page import Recorded, as_svg, markdown
 from fedpriv.threat.results import Figure, Number, Result, Table
 from fedpriv.threat.runner import ThreatModel
-from fedpriv.threat.surface import ONLOOKERS, onlooker
+from fedpriv.threat.scoring.registry import SCORERS
+from fedpriv.threat.settings import AttackSettings, composed
+from fedpriv.threat.surfaces.base import ONLOOKERS, SURFACES, onlooker
 
 ATTACK = "attack"
 ROOT = Path(__file__).parents[2]
@@ -143,9 +145,15 @@ def groups() -> str:
     return text
 
 
+def all_settings() -> type[AttackSettings]:
+    """Returns what some attack takes, as one class."""
+    scorers = [scored.settings for scored in SCORERS.values()]
+    return composed([*(surface.takes for surface in SURFACES.values()), *scorers], AttackSettings)
+
+
 def attack_settings() -> str:
     """Returns what `fedpriv attack` takes, and the settings of each attack."""
-    text = listed(row for row in settings(attack.AttackSettings))
+    text = listed(row for row in settings(all_settings()))
     for name, path in catalogue.groups()[ATTACK].items():
         text += f"\n## `attack={name}`\n\n{prose(catalogue.headline(path))}.\n\n"
         text += listed(choice(ATTACK, path))

@@ -45,12 +45,13 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
 
     if show_settings:
         from fedpriv.config.reference import reference
-        from fedpriv.threat.runner import ThreatModel
-        from fedpriv.threat.settings import ALWAYS
+        from fedpriv.threat.settings import taken
 
-        reads = ThreatModel.of(attack.parse(overrides).attack).reads()
-        takes = ("attack", *sorted(reads - {*ALWAYS}), *ALWAYS, "name")
-        print(reference(attack.Order, given=attack.compose(overrides), sections=takes))
+        attack.parse(overrides)  # says what is wrong
+        given = attack.compose(overrides)
+        kind = attack.kind_of_order(given)
+        takes = ("attack", *taken(kind), "name")
+        print(reference(kind, given=given, sections=takes))
         return 0
     from fedpriv.config.trust import check_before_attack
     from fedpriv.report import render

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import re
-import typing
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedpriv.config import catalogue, experiment
-from fedpriv.config.construct import import_target, near
+from fedpriv.config.construct import TARGET, import_target, near
 from fedpriv.threat.attack import Attack
 from fedpriv.threat.runner import ThreatModel
-from fedpriv.threat.scoring.registry import SCORERS, claims_of
-from fedpriv.threat.settings import AttackSettings, unused
+from fedpriv.threat.settings import AttackSettings, not_taken, taken
 
 DEFAULTS = "attacks"
-"""The file with the defaults of `AttackSettings` in YAML, among the experiments."""
+"""The file with what `fedpriv attack` takes where nothing is said, among the experiments."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Order(AttackSettings):
-    """An attack with its settings, as it is ordered.
+    """An attack with its settings, as it is ordered; a subclass has those that it takes.
 
     Args:
         attack: the attack, with its own settings.
@@ -30,6 +29,13 @@ class Order(AttackSettings):
 
     attack: Attack[Any, Any]
     name: str
+
+
+@dataclass(frozen=True)
+class _Named:
+    """An attack alone."""
+
+    attack: Attack[Any, Any]
 
 
 def parse(overrides: Sequence[str], source: str = "fedpriv attack") -> Order:
@@ -51,14 +57,27 @@ def build(config: Mapping[str, Any], source: str = "fedpriv attack") -> Order:
     Raises:
         Mistakes: with everything that is wrong.
     """
-    ordered = experiment.constructed(Order, config, source)
+    kind = kind_of_order(config, source)
+    idle = not_taken(kind, config)
+    rest = {name: value for name, value in config.items() if name not in idle}
+    told = [f"{why}{near(name, taken(kind))}" for name, why in idle.items()]
+    return experiment.constructed(kind, rest, source, told)
+
+
+def kind_of_order(config: Mapping[str, Any], source: str = "fedpriv attack") -> type[Order]:
+    """Returns the class of orders of the attack that settings name: it has what the attack takes.
+
+    Raises:
+        Mistakes: if there is no such attack, or it does not say what it may use.
+    """
+    with contextlib.suppress(ImportError, LookupError, TypeError, AttributeError):
+        return ThreatModel.of(import_target(config["attack"][TARGET])).settings(Order)
+    # What it may use depends on its settings, or it is no attack.
+    named = experiment.constructed(_Named, {"attack": config["attack"]}, source)
     try:
-        idle = unused(ordered, ThreatModel.of(ordered.attack).reads())
+        return ThreatModel.of(named.attack).settings(Order)
     except TypeError as error:
-        idle = [f"attack: {error}"]
-    if idle:
-        raise experiment.Mistakes(source, idle)
-    return ordered
+        raise experiment.Mistakes(source, [f"attack: {error}"]) from error
 
 
 def compose(overrides: Sequence[str], source: str = "fedpriv attack") -> dict[str, Any]:
@@ -82,19 +101,11 @@ def compose(overrides: Sequence[str], source: str = "fedpriv attack") -> dict[st
         target = catalogue.dotted(plugins[chosen]) if chosen in plugins else chosen
         config["attack"] = {**config.get("attack", {}), "_target_": target}
     config.setdefault("name", chosen.rpartition(".")[2])
-    if not any(one.startswith("ocr") for one in rest) and not _reads_pages(config):
-        config["ocr"] = None  # it need not be installed for attacks that reconstruct no page
+    with contextlib.suppress(experiment.Mistakes):  # `build` says what is wrong
+        given = {one.lstrip("+~").partition("=")[0].partition(".")[0] for one in rest}
+        idle = not_taken(kind_of_order(config, source), config).keys() - given
+        config = {key: value for key, value in config.items() if key not in idle}
     return config
-
-
-def _reads_pages(config: Mapping[str, Any]) -> bool:
-    """Whether what the attack claims may be scored by reading it; also where it cannot be told."""
-    try:
-        target = import_target(config["attack"]["_target_"])
-        claims = claims_of(typing.get_type_hints(target.run)["return"])  # type: ignore[attr-defined]
-    except (ImportError, LookupError, TypeError, AttributeError, NameError):
-        return True  # construction says what is wrong
-    return any("ocr" in SCORERS[claim].reads for claim in claims if claim in SCORERS)
 
 
 def order(attack: Attack[Any, Any] | str, overrides: Sequence[str] = (), **settings: Any) -> Order:
@@ -102,14 +113,16 @@ def order(attack: Attack[Any, Any] | str, overrides: Sequence[str] = (), **setti
 
     Raises:
         Mistakes: with everything that is wrong in a named one.
-        ValueError: if a setting of an object's is out of range.
-        TypeError: if there is no such setting.
+        ValueError: if the attack takes no such setting, or one is out of range.
+        TypeError: if the attack does not say what it may use.
     """
     if isinstance(attack, str):
         parsed = parse([f"attack={attack}", *overrides])
-        return dataclasses.replace(parsed, **settings)
-    name = settings.pop("name", _snake(type(attack).__name__))
-    return Order(attack=attack, name=name, **settings)
+        if idle := not_taken(type(parsed), settings):
+            raise ValueError("; ".join(idle.values()))
+        return replace(parsed, **settings)
+    named = {"attack": attack, "name": _snake(type(attack).__name__), **settings}
+    return ThreatModel.of(attack).settings_of(Order, named)
 
 
 def _snake(name: str) -> str:

@@ -45,8 +45,8 @@ from fedpriv.runtime.run_folder import (
     RunFolder,
 )
 from fedpriv.runtime.verify import RETRAINED
-from fedpriv.threat.keep.batch_rows import ROWS
-from fedpriv.threat.retrain import PLAN
+from fedpriv.threat.surfaces.retrain import PLAN
+from fedpriv.threat.truth import ROWS
 
 READ_BY_ATTACKS = (
     LAYOUT,

@@ -47,7 +47,7 @@ class Parts:
         pretraining: training on public documents before round 1, unless the cache holds its result
             already. None starts round 1 from the model's own weights.
         keep: what stays in the run folder for attacks, each under a name of its own
-            (`fedpriv.threat.keep`). If empty, nothing is kept.
+            (`fedpriv.threat.surfaces`). If empty, nothing is kept.
         faults: a rule that makes clients fail on purpose. None makes no client fail.
     """
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from fedpriv.report.folder import UNREADABLE, Finding
 from fedpriv.report.wording import counted, plain
-from fedpriv.threat import access, surface
+from fedpriv.threat import access
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
 from fedpriv.threat.statistics import LEVEL, corrected
+from fedpriv.threat.surfaces import base
 
 MOST_LEAKS = 2
 """Leaks that the headline tells; it counts the others."""
@@ -22,7 +23,7 @@ LONGEST = 160
 def onlooker(result: Result) -> str:
     """Returns who is looking, by what the attack was granted."""
     granted = [name for name, given in result.threat_model.items() if given]
-    found = surface.onlooker(access.SURFACES[name] for name in granted if name in access.SURFACES)
+    found = base.onlooker(access.SURFACES[name] for name in granted if name in access.SURFACES)
     return found.who if found else "an adversary"
 
 

@@ -22,7 +22,7 @@ from fedpriv.runtime.run_folder import BOOKED, FINDINGS, LEDGER, REPORT, RESULT,
 from fedpriv.runtime.run_settings import settings_from, settings_text
 from fedpriv.runtime.verify import RETRAINED
 from fedpriv.threat.results import Result, read_result
-from fedpriv.threat.retrain import PLAN
+from fedpriv.threat.surfaces.retrain import PLAN
 
 Row = Mapping[str, Any]
 """One decoded line of a JSON-lines file of the run."""

@@ -36,7 +36,7 @@ from fedpriv.studies.trials import RUNS, TRAINING, Store, Trial
 from fedpriv.threat import access
 from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.runner import ThreatModel
-from fedpriv.threat.surface import onlooker
+from fedpriv.threat.surfaces.base import onlooker
 
 OURS = {
     "seed": "write seeds=[0,1], with the numbers that you want",

@@ -29,8 +29,9 @@ from fedpriv.runtime.verify import RETRAINED
 from fedpriv.runtime.workers.fork_server import fork_server
 from fedpriv.runtime.workers.jobs import Pool
 from fedpriv.studies.trials import Store, Trial
-from fedpriv.threat.queries import GreyBox, Oracle
-from fedpriv.threat.retrain import PLAN, Variant
+from fedpriv.threat.access import GreyBox
+from fedpriv.threat.queries import Oracle
+from fedpriv.threat.surfaces.retrain import PLAN, Variant
 
 SHARED = ("seed=", "federation.device=", "federation.threads=")
 """Overrides of a run that its variants of other experiments take over."""

@@ -20,7 +20,8 @@ from fedpriv.studies.retraining import Rebuilt
 from fedpriv.studies.trials import composed, reported, start, to_stderr
 from fedpriv.threat.attack import Attack
 from fedpriv.threat.results import Result
-from fedpriv.threat.runner import run_attack_on
+from fedpriv.threat.runner import ThreatModel, run_attack_on
+from fedpriv.threat.surfaces.retrain import RetrainSettings
 
 
 def run(
@@ -78,9 +79,11 @@ def attacked(result: Ended, parts: Experiment, *, trust: bool) -> Result | None:
     """Makes the experiment's attack, if it has one, and writes the report again."""
     if parts.attack is None:
         return None
-    found = run_attack(
-        result.run_dir, parts.attack, log=to_stderr, trust=trust, retrain=True, ocr=None
+    # Whoever starts a study of trainings wants them trained.
+    retrain: dict[str, Any] = (
+        {"retrain": True} if "retrain" in ThreatModel.of(parts.attack).reads() else {}
     )
+    found = run_attack(result.run_dir, parts.attack, log=to_stderr, trust=trust, **retrain)
     reported(result, parts)
     return found
 
@@ -129,12 +132,13 @@ def made(
     model: Callable[..., Any] | None = None,
 ) -> Result:
     """Makes the attack that was ordered; see `run_attack`."""
+    workers = ordered.workers if isinstance(ordered, RetrainSettings) else None
     return run_attack_on(
         folder.path,
         ordered.attack,
         model or experiment.model_of(folder.config(), str(folder.path)),
         name=ordered.name,
         settings=ordered,
-        laboratory=Rebuilt.of(folder.path, log, trust=trust, workers=ordered.workers),
+        laboratory=Rebuilt.of(folder.path, log, trust=trust, workers=workers),
         log=log,
     )

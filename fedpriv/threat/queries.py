@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,6 @@ from fedpriv.models.question_answering import (
 from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.versions import versions_of
-from fedpriv.threat.surface import ASKER, READER, Surface
 
 PAGES_AT_ONCE = 64
 """Documents that are encoded together, which bounds the memory."""
@@ -53,51 +52,6 @@ class Reply:
     text: str
     confidence: float
     loss: float
-
-
-Replies = Callable[[Sequence[Document]], list[tuple[Reply, ...]]]
-"""For each document, a reply to each of its questions, in their order."""
-
-Losses = Callable[[Sequence[Document]], list[tuple[float, ...]]]
-"""For each document, the loss of the accepted answer to each of its questions, in their order."""
-
-
-class BlackBox(Surface, onlooker=READER):
-    """A model that answers, and says nothing else.
-
-    Args:
-        replies: of the model behind it.
-    """
-
-    def __init__(self, replies: Replies) -> None:
-        self._replies = replies
-
-    def answers(self, documents: Sequence[Document]) -> list[tuple[str, ...]]:
-        """Returns, for each document, the answer to each of its questions, in their order."""
-        return [tuple(reply.text for reply in said) for said in self._replies(documents)]
-
-
-class GreyBox(BlackBox, onlooker=ASKER):
-    """A model that also says how sure it is, and what its loss is on the accepted answer.
-
-    Args:
-        replies: of the model behind it.
-        losses: of the same model, where it can tell them without its answers, which take longest.
-    """
-
-    def __init__(self, replies: Replies, losses: Losses | None = None) -> None:
-        super().__init__(replies)
-        self._losses = losses
-
-    def replies(self, documents: Sequence[Document]) -> list[tuple[Reply, ...]]:
-        """Returns, for each document, a reply to each of its questions, in their order."""
-        return self._replies(documents)
-
-    def losses(self, documents: Sequence[Document]) -> list[tuple[float, ...]]:
-        """Returns, for each document, the loss of each of its questions, in their order."""
-        if self._losses is not None:
-            return self._losses(documents)
-        return [tuple(reply.loss for reply in said) for said in self._replies(documents)]
 
 
 class Oracle:

@@ -24,7 +24,6 @@ from fedpriv.runtime.seeds import entropy
 from fedpriv.runtime.torch_state import reproducible_torch
 from fedpriv.runtime.workers.fork_server import cpu_seconds
 from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, Remarks, told_once
-from fedpriv.threat.grants import GRANTS, AttackedRun, wanted
 from fedpriv.threat.results import (
     NOT_APPLICABLE,
     NOT_GRANTED,
@@ -36,12 +35,14 @@ from fedpriv.threat.results import (
     read_result,
     write_result,
 )
-from fedpriv.threat.retrain import Laboratory
 from fedpriv.threat.scoring.registry import SCORERS, Scoring, by_kind, claims_of
-from fedpriv.threat.settings import AttackSettings, unused
+from fedpriv.threat.settings import AttackSettings, composed, not_taken, taken
+from fedpriv.threat.surfaces.base import AttackedRun, Surface, wanted
+from fedpriv.threat.surfaces.retrain import Laboratory
 from fedpriv.threat.truth import TruthStore
 
 A = TypeVar("A")
+S = TypeVar("S", bound=AttackSettings)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class ThreatModel:
     """
 
     access: type
-    wants: Mapping[str, tuple[type, bool]]
+    wants: Mapping[str, tuple[type[Surface], bool]]
     claims: tuple[type, ...]
 
     @classmethod
@@ -75,11 +76,26 @@ class ThreatModel:
             )
         return cls(access, wanted(access), tuple(claims_of(hints.get("return"))))
 
+    def settings(self, base: type[S]) -> type[S]:
+        """Returns a subclass of `base` with all settings that the attack depends on."""
+        scored = [SCORERS[claim].settings for claim in self.claims if claim in SCORERS]
+        return composed([*(kind.takes for kind, _ in self.wants.values()), *scored], base)
+
+    def settings_of(self, base: type[S], given: Mapping[str, Any]) -> S:
+        """Returns the settings that are given by name, in such a subclass.
+
+        Raises:
+            ValueError: if the attack takes no setting of a name, or one is out of range.
+        """
+        kind = self.settings(base)
+        if idle := not_taken(kind, given):
+            raise ValueError("; ".join(idle.values()))
+        return kind(**given)
+
     def reads(self) -> set[str]:
-        """Returns the settings that matter for the attack."""
-        scored = [SCORERS[claim].reads for claim in self.claims if claim in SCORERS]
-        granted = [GRANTS[kind].reads for kind, _ in self.wants.values()]
-        return {name for names in (*granted, *scored) for name in names}
+        """Returns the names of the settings that the attack depends on, but for the usual ones."""
+        usual = {*taken(AttackSettings)}
+        return {*taken(self.settings(AttackSettings))} - usual
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,7 @@ def grant(threat_model: ThreatModel, run: AttackedRun) -> Granted:
     found, missing = Granted(), []
     for kind, optional in threat_model.wants.values():
         try:
-            found.surfaces[kind], words = GRANTS[kind].make(run)
+            found.surfaces[kind], words = kind.granted(run)
             found.assumptions.extend(words)
         except NotGranted as reason:
             found.refused[kind] = str(reason)
@@ -143,7 +159,7 @@ def run_attack_on(
     build_model: Callable[..., nn.Module],
     *,
     name: str,
-    settings: AttackSettings | None = None,
+    settings: AttackSettings | Mapping[str, Any] | None = None,
     laboratory: Laboratory | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Result:
@@ -154,7 +170,7 @@ def run_attack_on(
         attack: anything with `run(access, context)`; see `fedpriv.threat.attack.Attack`.
         build_model: the architecture, as the federation was given it.
         name: of the folder under `findings`.
-        settings: what the adversary is taken to have, and how it is scored.
+        settings: what the adversary is taken to have, and how it is scored, by name.
         laboratory: rebuilds the run's experiment, for attacks that train variants of it.
         log: shows one line of progress.
 
@@ -166,13 +182,12 @@ def run_attack_on(
         ValueError: if a setting has no effect on this attack, or the run is of another model.
     """
     check_name(name)
-    settings = settings or AttackSettings()
     threat_model = ThreatModel.of(attack)
-    if idle := unused(settings, threat_model.reads()):
-        raise ValueError("; ".join(idle))
+    if not isinstance(settings, AttackSettings):
+        settings = threat_model.settings_of(AttackSettings, settings or {})
     folder = RunFolder.existing(run_dir)
     about = {"attack": repr(attack)} | {
-        one.name: repr(getattr(settings, one.name)) for one in dataclasses.fields(AttackSettings)
+        one.name: repr(getattr(settings, one.name)) for one in dataclasses.fields(settings)
     }
     with folder.writing("attack", about, name):
         run = AttackedRun(folder, build_model, settings, laboratory)

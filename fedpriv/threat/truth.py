@@ -19,13 +19,15 @@ from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.vectors import as_tensor
-from fedpriv.threat.access import MessageKey
-from fedpriv.threat.keep.batch_rows import check_read
 
 TRUTH = "truth"
 PROVIDERS = f"{TRUTH}/providers.json"
 FIELDS = f"{TRUTH}/fields.json"
 CONTROLS = f"{TRUTH}/held-out"
+ROWS = f"{TRUTH}/rows"
+
+MessageKey = tuple[int, int | None]
+"""Round and client of a message. The client is None for the aggregate of a round."""
 
 
 @dataclass(frozen=True)
@@ -197,3 +199,26 @@ class TruthStore:
 def _file(key: MessageKey) -> str:
     round, client = key
     return f"{TRUTH}/round-{round:06d}/client-{client:04d}"
+
+
+class BatchesUnread(ValueError):
+    """The run was ended before the batches of a round were read."""
+
+
+def check_read(folder: RunFolder, round: int) -> None:
+    """Checks that what is known of the batches of a round has been written.
+
+    Raises:
+        BatchesUnread: if the run has not come to its end; says what to do.
+    """
+    if folder.has(rows_file(round)):
+        raise BatchesUnread(
+            f"{folder.path} has not come to its end, and what an adversary may know of the batches "
+            f"of round {round}, and the truth behind them, are written then: run "
+            f"`fedpriv resume {folder.path}` first"
+        )
+
+
+def rows_file(round: int) -> str:
+    """Returns the file that notes which examples the messages of a round were computed from."""
+    return f"{ROWS}/round-{round:06d}.jsonl"

@@ -19,7 +19,7 @@ from fedpriv.models.donut import donut
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.vt5 import vt5
 from fedpriv.strategies.fedsgd import FedSGD
-from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.threat.surfaces.server import KeepTranscript
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(not DATA, reason="needs FEDPRIV_DATA")

@@ -15,10 +15,9 @@ from fedpriv.federation.loop import Federation
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat.keep.held_out import KeepHeldOut, load_candidates
-from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.runner import run_attack_on
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.surfaces.held_out import KeepHeldOut, load_candidates
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.training.loops import Optimizer
 
 ROOT = Path(os.environ.get("FEDPRIV_DATA", "")) / "open" / "sroie"
@@ -67,10 +66,9 @@ def test_companies_are_judged_on_receipts_that_nobody_trained_on(tmp_path):
     kept = load_candidates(RunFolder(run_dir), tmp_path)
     trained = {document.id for document in made.bound.documents}
     assert not trained & {page.id for own in kept.documents.values() for page in own}
-    everybody = AttackSettings(min_questions=(0,))
     for attack, settings in (
-        (PMIA(memory_key="company"), everybody),
-        (ServerMembership(), AttackSettings()),
+        (PMIA(memory_key="company"), {"min_questions": (0,)}),
+        (ServerMembership(), {}),
     ):
         result = run_attack_on(run_dir, attack, shipped, name="test", settings=settings)
         metrics = result.details

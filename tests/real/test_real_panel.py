@@ -25,8 +25,8 @@ from fedpriv.privacy.sampling import FixedSize
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.threat.attack import AttackContext
 from fedpriv.threat.claims import MembershipScores
-from fedpriv.threat.keep.held_out import KeepHeldOut
-from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.threat.surfaces.held_out import KeepHeldOut
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.training.loops import Optimizer
 
 DATA = os.environ.get("FEDPRIV_DATA")

@@ -16,11 +16,11 @@ from fedpriv.models.donut import donut
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
-from fedpriv.threat.keep.batches import PrivatePages
 from fedpriv.threat.results import LEAK
 from fedpriv.threat.scoring.exchange import against_others, table_of, units_of
 from fedpriv.threat.scoring.pages import TEXT_SCORES, WORTH, _share_of, score
 from fedpriv.threat.scoring.verdicts import verdict
+from fedpriv.threat.surfaces.batches import PrivatePages
 
 DATA = os.environ.get("FEDPRIV_DATA")
 pytestmark = pytest.mark.skipif(not DATA, reason="needs FEDPRIV_DATA")

@@ -22,10 +22,9 @@ from fedpriv.privacy.mechanism import Budget, provider_gaussian
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
-from fedpriv.threat.keep.held_out import KeepHeldOut
-from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.runner import run_attack_on
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.surfaces.held_out import KeepHeldOut
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.threat.truth import TruthStore
 from fedpriv.training.loops import Optimizer
 
@@ -72,7 +71,6 @@ def trained(runs, halves=FEDAVG, *, rounds=3, masking=None, **data):
 
 
 def judged(run_dir, attack, **settings):
-    settings = AttackSettings(**settings)
     return run_attack_on(run_dir, attack, shipped, name="test", settings=settings)
 
 

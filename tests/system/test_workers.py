@@ -24,7 +24,7 @@ from fedpriv.privacy.mechanism import provider_gaussian
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
 from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.strategies.provider_bandmf import ProviderBandMF
-from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.threat.surfaces.server import KeepTranscript
 
 ON_RAY = RaySettings(client_resources={"num_cpus": 1.0})
 BOTH = ["processes", pytest.param("ray", marks=pytest.mark.slow)]

@@ -37,8 +37,11 @@ def test_the_attacks_on_pages_run_by_name_and_by_path(folder, capsys):
     nothing = ["data.test.fraction=0", "data.test.unseen=0", "model.image_size=64"]
     assert main(["run", "gi_dqa", *small, *nothing]) == 0
     run = capsys.readouterr().out.splitlines()[-1]
-    for named, name in (("blank", "blank"), ("my_attacks.darkness.Guess", "Guess")):
-        assert main(["attack", run, f"attack={named}", "ocr=null"]) == 0
+    for named, name, *more in (
+        ("blank", "blank", "ocr=null"),
+        ("my_attacks.darkness.Guess", "Guess"),
+    ):
+        assert main(["attack", run, f"attack={named}", *more]) == 0
         result = json.loads((folder / run / "findings" / name / "result.json").read_text("utf-8"))
         assert result["status"] == "done"
         if name == "blank":

@@ -18,7 +18,7 @@ from fedpriv.privacy.views import VIEWS, rounded_up
 from fedpriv.threat.claims import MEMBER, NO_GUESS, CanaryGuesses, MembershipScores
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
 from fedpriv.threat.scoring.providers import asked_about, classifier_table, classifiers, roc_figures
-from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.scoring.registry import IntervalSettings, Scoring, scorer
 from fedpriv.threat.scoring.verdicts import exploratory
 from fedpriv.threat.statistics import POWER
 
@@ -29,7 +29,7 @@ PROVIDER = "provider"
 """What a canary is, as the ledger calls it."""
 
 
-@scorer(CanaryGuesses, reads=("confidence",))
+@scorer(CanaryGuesses, settings=IntervalSettings)
 def score_canaries(claims: Sequence[CanaryGuesses], scoring: Scoring) -> Result:
     """Returns the lower bound on ε, and how well members were told from non-members.
 
@@ -46,7 +46,8 @@ def score_canaries(claims: Sequence[CanaryGuesses], scoring: Scoring) -> Result:
         )
     (claim,) = claims
     scores, parts = claim.scores, scoring.truth.parts()
-    audit = audit_metrics(scores, parts, scoring.ledger, scoring.settings.confidence, claim.view)
+    level = scoring.settings.of(IntervalSettings).confidence
+    audit = audit_metrics(scores, parts, scoring.ledger, level, claim.view)
     found, areas = classifiers([scores], scoring)
     name, claimed = "epsilon_lower", audit["epsilon_claimed_provider"][audit["view"]]
     promised = None if claimed in (None, "inf") else float(claimed)

@@ -59,7 +59,7 @@ from fedpriv.threat.results import (
     Table,
 )
 from fedpriv.threat.scoring.exchange import against_others, table_of, units_of
-from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.scoring.registry import OriginalSettings, Scoring, scorer
 from fedpriv.threat.scoring.summaries import mean_of
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
 from fedpriv.threat.statistics import LEVEL, Estimate, median
@@ -151,7 +151,19 @@ class Judged:
     failed: bool = False
 
 
-@scorer(RecoveredBatch, reads=("ocr", "originals"))
+@dataclass(frozen=True, kw_only=True)
+class PageSettings(OriginalSettings):
+    """How reconstructed pages are read and shown.
+
+    Args:
+        ocr: the program that reads the text on reconstructed pages. None leaves out the scores that
+            need it.
+    """
+
+    ocr: OCR | None = None
+
+
+@scorer(RecoveredBatch, settings=PageSettings)
 def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
     """Scores each message and returns the means over them, with pictures of the pages.
 
@@ -162,8 +174,9 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
     known = knowledge.of if knowledge else {}
     templates = {key: one.template for key, one in known.items()}
     truths = {one.message: _truth(scoring.truth, one.message, list(known)) for one in claims}
+    settings = scoring.settings.of(PageSettings)
     scores = {
-        one.message: score(one, truth, templates.get(one.message), scoring.settings.ocr)
+        one.message: score(one, truth, templates.get(one.message), settings.ocr)
         for one in claims
         if (truth := truths[one.message]) is not None
     }
@@ -190,7 +203,7 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         headings = ("message", "tokens", "question read", "answer read")
         tables.append(Table(headings, read, title="Text", printed=0))
     numbers["by_message"] = [{"round": r, "client": c, **of} for (r, c), of in scores.items()]
-    shown = truths if scoring.settings.originals else {}
+    shown = truths if settings.originals else {}
     judged = _judged(claims, truths, templates, scores, scoring.truth)
     return Result(
         "pages",

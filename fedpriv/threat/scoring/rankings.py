@@ -21,7 +21,7 @@ import numpy as np
 from fedpriv.threat.access import FieldCandidates, ScrubbedField
 from fedpriv.threat.claims import FieldRanking, RankedField
 from fedpriv.threat.results import Number, Result, Table
-from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.scoring.registry import OriginalSettings, Scoring, scorer
 from fedpriv.threat.scoring.summaries import digits
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
 from fedpriv.threat.statistics import CONFIDENCE, Estimate, exchanged, share
@@ -102,7 +102,7 @@ class Ranked:
         return 0.0 if self.place is None else 1 / len(self.ranking.candidates)
 
 
-@scorer(FieldRanking)
+@scorer(FieldRanking, settings=OriginalSettings)
 def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
     """Scores how the candidates were ranked with each model.
 
@@ -249,7 +249,7 @@ def _row(one: Ranked, scoring: Scoring, text: Callable[[Sequence[int]], str]) ->
         "auc": one.auc,
         "public": one.truth.public,
     }
-    if scoring.settings.originals or least == one.place:
+    if scoring.settings.of(OriginalSettings).originals or least == one.place:
         shown["truth"] = one.truth.text
     return shown
 

@@ -39,9 +39,10 @@ from fedpriv.threat.scoring.reconstruction_tables import (
     notes,
     tables,
 )
-from fedpriv.threat.scoring.registry import Scoring, scorer
+from fedpriv.threat.scoring.registry import IntervalSettings, OriginalSettings, Scoring, scorer
 from fedpriv.threat.scoring.verdicts import exploratory, number, verdict
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.settings import at_least
+from fedpriv.threat.surfaces.models import SeriesSettings
 from fedpriv.threat.truth import TrueField
 
 SHARES = (0.01, 0.05, 1.0)
@@ -102,7 +103,27 @@ class Case:
         return not self.truth.public and self.truth.occurrences <= self.truth.trained
 
 
-@scorer(FieldGuesses, reads=("epsilon", "confidence", "resamples"))
+@dataclass(frozen=True, kw_only=True)
+class ReconstructionSettings(IntervalSettings, OriginalSettings):
+    """How reconstructed fields are scored.
+
+    Args:
+        epsilon: the constant ε in the improvement factor (CDMI, eq. 6), for which the paper gives
+            no value. It is no privacy budget.
+        resamples: the number of bootstrap samples for intervals that have no formula.
+    """
+
+    epsilon: float = 0.01
+    resamples: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(100, resamples=self.resamples)
+        if not self.epsilon > 0:
+            raise ValueError(f"epsilon={self.epsilon}: expected a positive number")
+
+
+@scorer(FieldGuesses, settings=ReconstructionSettings)
 def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
     """Scores what was made of the fields with each model.
 
@@ -119,14 +140,16 @@ def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
     tell. `curves.json` holds AccAt and HamAt over p, and `fields.json` what was made of each field.
     """
     scrubbed: ScrubbedFields = scoring.granted[ScrubbedFields]
-    settings, truths, series = scoring.settings, scoring.truth.fields(), []
+    settings = scoring.settings.of(ReconstructionSettings)
+    truths, series = scoring.truth.fields(), []
     for claim in claims:
         cases = cases_of(claim, scrubbed, truths, scoring.remarks.left_out)
         found = compared(cases, settings)
         # Each model is scored as it would be alone.
         numbers = measure(claim, cases, found, copy.deepcopy(scoring.rng), settings)
         series.append({name: numbers[name] for name in IN_SERIES if name in numbers})
-    numbers["series"] = series if settings.target == "series" else []
+    of_several = isinstance(settings, SeriesSettings) and settings.target == "series"
+    numbers["series"] = series if of_several else []
     by, primary = claim.membership, found.get("gain")
     said = verdict(primary, (primary.control or 0.0) + WORTH) if primary else CANNOT_TELL
     over_p = curves([case for case in cases if case.truth.trained], by)
@@ -153,7 +176,7 @@ def measure(
     cases: Sequence[Case],
     found: Mapping[str, Number],
     rng: np.random.Generator,
-    settings: AttackSettings,
+    settings: ReconstructionSettings,
 ) -> dict[str, Any]:
     """Returns the details of one model, see `score_guesses`.
 
@@ -194,7 +217,7 @@ def measure(
     return numbers
 
 
-def compared(cases: Sequence[Case], settings: AttackSettings) -> dict[str, Number]:
+def compared(cases: Sequence[Case], settings: ReconstructionSettings) -> dict[str, Number]:
     """Returns what the first attempts gain, of fields trained on against those held out.
 
     * `gain`: how much larger a share of a field's tokens is right than of the baseline's, in fields
@@ -227,7 +250,7 @@ def _first(cases: Sequence[Case]) -> tuple[list[Similarity], list[Similarity]]:
     )
 
 
-def whose(cases: Sequence[Case], settings: AttackSettings) -> dict[str, Any]:
+def whose(cases: Sequence[Case], settings: ReconstructionSettings) -> dict[str, Any]:
     """Returns the numbers of the first attempts at some fields, one or more (CDMI, §5.2).
 
     * `fields`, `documents`: how many.
@@ -252,7 +275,7 @@ def whose(cases: Sequence[Case], settings: AttackSettings) -> dict[str, Any]:
 
 
 def one_shot(
-    trained: Sequence[Case], held_out: Sequence[Case], settings: AttackSettings
+    trained: Sequence[Case], held_out: Sequence[Case], settings: ReconstructionSettings
 ) -> dict[str, Any]:
     """Returns the numbers of the first attempts (CDMI, §5.2).
 
@@ -288,7 +311,7 @@ def one_shot(
 
 
 def multi_shot(
-    cases: Sequence[Case], by: str, rng: np.random.Generator, settings: AttackSettings
+    cases: Sequence[Case], by: str, rng: np.random.Generator, settings: ReconstructionSettings
 ) -> dict[str, Any]:
     """Returns the numbers of the chosen attempts, sorted (CDMI, §5.3).
 

@@ -2,7 +2,7 @@
 
 A new kind of claim is one dataclass and one scorer::
 
-    @scorer(Guess, reads=("resamples",))
+    @scorer(Guess, settings=IntervalSettings)
     def score_guesses(claims: Sequence[Guess], scoring: Scoring) -> Result:
         ...
 """
@@ -19,7 +19,7 @@ import numpy as np
 
 from fedpriv.threat.attack import Remarks
 from fedpriv.threat.results import Result
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.settings import AttackSettings, between_0_and_1
 from fedpriv.threat.truth import TruthStore
 
 
@@ -48,31 +48,57 @@ class Scoring:
     files: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class OriginalSettings(AttackSettings):
+    """What findings may show.
+
+    Args:
+        originals: whether findings may show private pages and texts that were not reconstructed.
+    """
+
+    originals: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalSettings(AttackSettings):
+    """How sure a statement is to be.
+
+    Args:
+        confidence: the confidence level of intervals, and of the bound on ε that an audit gives.
+    """
+
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        between_0_and_1(confidence=self.confidence)
+
+
 Scorer = Callable[[Sequence[Any], Scoring], Result]
 S = TypeVar("S", bound=Callable[..., Result])
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A scorer, and the settings that it reads."""
+    """A scorer, and the settings that it depends on."""
 
     score: Scorer
-    reads: tuple[str, ...]
+    settings: type[AttackSettings]
 
 
 SCORERS: dict[type, Scored] = {}
 
 
-def scorer(claim: type, *, reads: tuple[str, ...] = ()) -> Callable[[S], S]:
+def scorer(claim: type, *, settings: type[AttackSettings] = AttackSettings) -> Callable[[S], S]:
     """Registers the function that scores claims of a type.
 
     Args:
         claim: the type.
-        reads: the settings of `AttackSettings` that the function reads.
+        settings: that the function depends on.
     """
 
     def register(score: S) -> S:
-        SCORERS[claim] = Scored(score, reads)
+        SCORERS[claim] = Scored(score, settings)
         return score
 
     return register

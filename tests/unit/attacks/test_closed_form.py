@@ -19,7 +19,7 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.access import Architecture, BatchKnowledge, Known
 from fedpriv.threat.attack import AttackContext, NotApplicable
-from fedpriv.threat.transcript import Round, Transcript, Upload
+from fedpriv.threat.surfaces.transcript import Round, Transcript, Upload
 
 SLIPS = Slips(providers=2, documents_per_provider=2, questions=("total",))
 SMALL = partial(layoutlmv3, task="answers", image_size=64, hidden_size=96, layers=1)

@@ -23,14 +23,13 @@ from fedpriv.models.base import Answer
 from fedpriv.models.question_answering import QuestionAnswerer, asked, table
 from fedpriv.models.vt5 import vt5
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat.access import PlantedCanaries
+from fedpriv.threat.access import GreyBox, PlantedCanaries
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, CanaryGuesses, CanaryRank
-from fedpriv.threat.keep.held_out import KeepHeldOut
-from fedpriv.threat.queries import GreyBox, Oracle
+from fedpriv.threat.queries import Oracle
 from fedpriv.threat.runner import run_attack_on
 from fedpriv.threat.scoring.exposure import exposure_figures, exposure_metrics, exposure_tables
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.surfaces.held_out import KeepHeldOut
 from fedpriv.training.loops import Optimizer
 
 
@@ -311,7 +310,6 @@ def test_a_run_exposes_those_that_were_in_and_nobody_else(tmp_path):
         Exposure(),
         lambda labels=(): Speller(),
         name="exposure",
-        settings=AttackSettings(),
     )
     metrics, found = result.details, result.details["exposure"]
     assert "the mean exposure is 6.64 bits" in result.headline

@@ -19,6 +19,7 @@ from fedpriv.privacy.one_run import epsilon_lower, p_value
 from fedpriv.threat.access import (
     Architecture,
     BlackBox,
+    GreyBox,
     HeldOutDocuments,
     PlantedCanaries,
     PublicModel,
@@ -33,8 +34,7 @@ from fedpriv.threat.claims import (
     CanaryRank,
     MembershipScores,
 )
-from fedpriv.threat.grants import wanted
-from fedpriv.threat.queries import GreyBox, Reply
+from fedpriv.threat.queries import Reply
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN
 from fedpriv.threat.runner import ThreatModel
 from fedpriv.threat.scoring.audit import (
@@ -43,8 +43,8 @@ from fedpriv.threat.scoring.audit import (
     epsilon_detectable,
     score_canaries,
 )
-from fedpriv.threat.scoring.registry import Scoring
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.scoring.registry import IntervalSettings, Scoring
+from fedpriv.threat.surfaces.base import wanted
 
 # --- the statistics -------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ def test_silence_says_something_only_where_little_more_would_have_been_shown(
         guessed, guesses=guessed.guesses * np.where(np.arange(canaries) < right, 1, -1)
     )
     truth = SimpleNamespace(parts=lambda: parts)
-    scoring = Scoring(truth, {}, AttackSettings(), np.random.default_rng(0))
+    scoring = Scoring(truth, {}, IntervalSettings(), np.random.default_rng(0))
     scoring = replace(scoring, ledger=ledger and ledger_of(ledger))
     assert score_canaries([CanaryGuesses(guessed, "server_plain")], scoring).verdict == verdict
 

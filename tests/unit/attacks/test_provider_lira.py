@@ -23,10 +23,10 @@ from fedpriv.attacks.reference_models import (
     split,
 )
 from fedpriv.data.examples import Examples
-from fedpriv.threat.access import HeldOutDocuments, PublicModel
+from fedpriv.threat.access import GreyBox, HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import MEMBER, NON_MEMBER
-from fedpriv.threat.queries import GreyBox, Oracle
+from fedpriv.threat.queries import Oracle
 from fedpriv.training.loops import train_steps
 
 

@@ -14,10 +14,10 @@ from fedpriv.attacks.provider_rmia import (
 from fedpriv.attacks.reference_models import ReferenceAccess
 from fedpriv.data import promises
 from fedpriv.data.document import DocumentSet
-from fedpriv.threat.access import HeldOutDocuments, PublicModel
+from fedpriv.threat.access import GreyBox, HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import MEMBER
-from fedpriv.threat.queries import GreyBox, Oracle
+from fedpriv.threat.queries import Oracle
 
 
 @dataclass(frozen=True)

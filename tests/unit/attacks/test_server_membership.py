@@ -29,8 +29,8 @@ from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.access import Architecture, HeldOutDocuments
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import MEMBER, NON_MEMBER
-from fedpriv.threat.keep.transcript import frozen
-from fedpriv.threat.transcript import Round, Transcript, Upload
+from fedpriv.threat.surfaces.server import frozen
+from fedpriv.threat.surfaces.transcript import Round, Transcript, Upload
 
 WIDTH = 128
 

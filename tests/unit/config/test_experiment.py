@@ -16,9 +16,9 @@ from fedpriv.federation.parts import Parts
 from fedpriv.federation.settings import Privacy, Settings, Training
 from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat.keep.held_out import KeepHeldOut
-from fedpriv.threat.keep.scrubbed import KeepScrubbed
-from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.threat.surfaces.fields import KeepScrubbed
+from fedpriv.threat.surfaces.held_out import KeepHeldOut
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.training.adapters import Full, LoRA, TopLayers
 from fedpriv.training.pretraining import Pretraining
 
@@ -70,7 +70,7 @@ def test_every_choice_of_every_group_loads_and_checks(group, choice):
 def test_every_attack_loads_and_checks(group, choice):
     chosen = choice if group == "attack" else "closed_form"
     more = [] if group == "attack" else [f"{group}={choice}"]
-    assert attack.parse([f"attack={chosen}", "ocr=null", *more]).name == chosen
+    assert attack.parse([f"attack={chosen}", *more]).name == chosen
 
 
 def test_mistakes_in_an_attack_are_named():
@@ -248,7 +248,7 @@ def test_what_a_run_keeps_is_a_list_and_settings():
         ),
         (
             ["keep=transcript", "keep.transcript.roundz=[1]"],
-            "keep.transcript.roundz: fedpriv.threat.keep.transcript.KeepTranscript takes no "
+            "keep.transcript.roundz: fedpriv.threat.surfaces.server.KeepTranscript takes no "
             "'roundz'; did you mean 'rounds'?",
         ),
     ],
@@ -268,7 +268,7 @@ def test_a_keeper_of_ones_own_is_chosen_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "experiments/keep").mkdir(parents=True)
     (tmp_path / "experiments/keep/mine.yaml").write_text(
-        "# @package keep.mine\n_target_: fedpriv.threat.keep.held_out.KeepHeldOut\n"
+        "# @package keep.mine\n_target_: fedpriv.threat.surfaces.held_out.KeepHeldOut\n"
     )
     assert kept("quickstart", "keep=[mine,transcript]") == {
         "mine": KeepHeldOut(),

@@ -14,7 +14,7 @@ from fedpriv.config.experiment import load
 from fedpriv.config.trust import Untrusted, check_before_resume, reaching, untrusted
 from fedpriv.runtime import run_log
 from fedpriv.runtime.run_folder import LAYOUT, RunFolder
-from fedpriv.threat.retrain import PLAN
+from fedpriv.threat.surfaces.retrain import PLAN
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 OF_ATTACKS = ("attack", "publisher")  # given on the command line, and in no run folder

@@ -17,7 +17,7 @@ from fedpriv.privacy.mechanism import provider_gaussian
 from fedpriv.privacy.sampling import FixedSize
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
-from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.threat.surfaces.server import KeepTranscript
 
 pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
 

@@ -35,7 +35,7 @@ from fedpriv.federation.secagg.masking import Masking
 from fedpriv.runtime.run_folder import METRICS as METRICS_FILE
 from fedpriv.runtime.vectors import ParameterLayout
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.training.loops import Optimizer
 
 TRAINING = LocalTraining(batch_size=5, optimizer=Optimizer(lr=0.02))

@@ -37,7 +37,7 @@ from fedpriv.strategies.fedavg_dp import FedAvgDP
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.strategies.provider_bandmf import ProviderBandMF
-from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.training.loops import Optimizer
 
 CLIENTS = 4

@@ -35,7 +35,7 @@ from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.strategies.provider_bandmf import ProviderBandMF
-from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.training.per_example import PerExample
 
 pytestmark = pytest.mark.usefixtures("in_own_folder", "budget_untold")
@@ -76,7 +76,7 @@ UNMASKED = "fedpriv/federation/secagg/masking.py", "Masked.aggregate_train"
 WHOLE = "fedpriv/clients/share.py", "with_share"
 OWED = "fedpriv/clients/banded.py", "with_owed"
 SOLVED = "fedpriv/strategies/provider_bandmf.py", "ProviderBandMF.state"
-KEPT = "fedpriv/threat/keep/transcript.py", "Observation._save"
+KEPT = "fedpriv/threat/surfaces/server.py", "Observation._save"
 TO_FLOWER = "fedpriv/federation/flower/adapter.py", "to_named"
 FROM_FLOWER = "fedpriv/federation/flower/adapter.py", "to_flat"
 MOMENTS = "fedpriv/training/server_optimizer.py", "ServerOptimizer.state"

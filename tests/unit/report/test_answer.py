@@ -15,7 +15,7 @@ from fedpriv.threat.results import (
     Number,
     Result,
 )
-from fedpriv.threat.surface import SERVER, Surface
+from fedpriv.threat.surfaces.base import SERVER, Surface
 
 AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
 PAGES = Result(

@@ -9,8 +9,8 @@ from fedpriv.clients.fedsgd import BatchGradient
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.strategies.fedsgd import FedSGD
-from fedpriv.threat.keep.transcript import KeepTranscript
-from fedpriv.threat.transcript import load
+from fedpriv.threat.surfaces.server import KeepTranscript
+from fedpriv.threat.surfaces.transcript import load
 
 
 class Plain(Net):

@@ -13,7 +13,9 @@ import pytest
 import torch
 from toy_fields import Codes, Follows, OneCode, federation, follows
 
+from fedpriv.attacks.cdmi.attack import CDMI
 from fedpriv.attacks.cdmi.generator import untrained
+from fedpriv.config.attack import order
 from fedpriv.runtime.run_folder import FINAL, START, RunFolder
 from fedpriv.threat.access import (
     Architecture,
@@ -24,8 +26,7 @@ from fedpriv.threat.access import (
 )
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import PUBLIC, Attempt, FieldGuesses, Reconstruction
-from fedpriv.threat.keep.scrubbed import KeepScrubbed
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.surfaces.fields import KeepScrubbed
 from fedpriv.threat.truth import TruthStore
 
 attacked = functools.partial(attacks.attacked, resamples=100)
@@ -316,7 +317,7 @@ def test_a_model_that_tells_no_loss_of_its_own_is_named(run):
 )
 def test_impossible_settings_are_refused(settings, says):
     with pytest.raises(ValueError, match=says):
-        AttackSettings(**settings)
+        order(CDMI(), **settings)
 
 
 def test_a_finding_is_named_as_a_folder_can_be(run):

@@ -35,11 +35,10 @@ from fedpriv.threat.claims import (
     MembershipScores,
     MemorisationProbe,
 )
-from fedpriv.threat.keep.held_out import KeepHeldOut
-from fedpriv.threat.keep.transcript import KeepTranscript
 from fedpriv.threat.results import CANNOT_TELL, LEAK
 from fedpriv.threat.runner import run_attack_on
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.surfaces.held_out import KeepHeldOut
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.threat.truth import TruthStore
 
 
@@ -137,8 +136,7 @@ def run_dir(tmp_path_factory):
 
 
 def judged(run_dir, attack=None, **settings):
-    chosen = AttackSettings(**settings)
-    return run_attack_on(run_dir, attack or Accurate(), chooser, name="toy", settings=chosen)
+    return run_attack_on(run_dir, attack or Accurate(), chooser, name="toy", settings=settings)
 
 
 def findings(run_dir, file, name="toy"):

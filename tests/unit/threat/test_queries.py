@@ -7,7 +7,8 @@ import torch
 from toy_answers import Chooser, page
 
 from fedpriv.models.vt5 import vt5
-from fedpriv.threat.queries import BlackBox, GreyBox, Oracle
+from fedpriv.threat.access import BlackBox, GreyBox
+from fedpriv.threat.queries import Oracle
 
 
 @pytest.fixture

@@ -30,14 +30,13 @@ from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fedsgd import FedSGD
-from fedpriv.threat import transcript
 from fedpriv.threat.access import Architecture, BatchKnowledge, BlackBox, Transcript
 from fedpriv.threat.attack import AttackContext, NotApplicable, told_once
 from fedpriv.threat.claims import RecoveredBatch
-from fedpriv.threat.keep.transcript import KeepTranscript
-from fedpriv.threat.knowledge import Assumed, load_known
 from fedpriv.threat.runner import run_attack_on
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.surfaces import transcript
+from fedpriv.threat.surfaces.batches import Assumed, load_known
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.threat.truth import TruthStore
 from fedpriv.training.adapters import FineTuned, LoRA, TopLayers
 from fedpriv.training.loops import Optimizer
@@ -77,8 +76,7 @@ def folder(seen, tmp_path):
 
 
 def attack_of(folder, attack, name, log, **settings):
-    chosen = AttackSettings(**settings)
-    return run_attack_on(folder, attack, SMALL, name=name, settings=chosen, log=log.append)
+    return run_attack_on(folder, attack, SMALL, name=name, settings=settings, log=log.append)
 
 
 def found(folder, name):

@@ -11,7 +11,7 @@ from fedpriv.attacks.cdmi.generator import Training
 from fedpriv.attacks.cdmi.progress import Done
 from fedpriv.attacks.cdmi.tuning import Rehearsal, Tuning
 from fedpriv.threat.claims import PUBLIC, Attempt, Reconstruction
-from fedpriv.threat.keep.scrubbed import KeepScrubbed, scrub
+from fedpriv.threat.surfaces.fields import KeepScrubbed, scrub
 
 QUICK = Training(epochs=3, lr=0.1)
 

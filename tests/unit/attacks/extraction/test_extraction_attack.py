@@ -133,7 +133,7 @@ def test_a_finished_run_is_attacked_by_the_one_command(tmp_path):
     assert not (folder.path / "findings").exists()
     chosen = ["attack=extraction", "attack.curation.count=12", "attack.curation.rules=[]"]
     chosen += ["attack.contexts=[no_text]", "attack.blocking=false", "attack.prompts=[]"]
-    status, _, told = ran("attack", folder.path, *chosen, "ocr=null", "--trust")
+    status, _, told = ran("attack", folder.path, *chosen, "--trust")
     assert status == 0
     result = result_of(folder)
     assert result["details"]["E"] == 12
@@ -141,7 +141,7 @@ def test_a_finished_run_is_attacked_by_the_one_command(tmp_path):
     assert "retrain=false: no variant of the run is trained; granted by retrain=true" in told
     assert not (folder.path / "retrained").exists()
     few = ["attack.splits=2", "attack.controls=false", "retrain=true"]
-    assert ran("attack", folder.path, *chosen, *few, "ocr=null", "--trust")[0] == 0
+    assert ran("attack", folder.path, *chosen, *few, "--trust")[0] == 0
     assert result_of(folder)["details"]["M"] > 0
     assert result_of(folder)["threat_model"] == {
         "BlackBox": True, "TrainingDocuments": True, "Retrain": True

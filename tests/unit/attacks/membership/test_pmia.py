@@ -42,10 +42,16 @@ from fedpriv.attacks.membership.pmia import (
 )
 from fedpriv.data.document import Question
 from fedpriv.data.redaction.painting import Redacted
-from fedpriv.threat.access import HeldOutDocuments, KnownMembershipSplit, PublicModel
+from fedpriv.threat.access import (
+    BlackBox,
+    GreyBox,
+    HeldOutDocuments,
+    KnownMembershipSplit,
+    PublicModel,
+)
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import MEMBER, NO_GUESS, NON_MEMBER
-from fedpriv.threat.queries import BlackBox, GreyBox, Reply
+from fedpriv.threat.queries import Reply
 from fedpriv.threat.scoring.membership import Judged, membership_metrics
 
 EVERY = {*ALONE, *ENSEMBLES}

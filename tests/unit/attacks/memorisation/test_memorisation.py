@@ -15,10 +15,10 @@ from fedpriv.data.document import Document, Entity, Question, Word
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.seeds import generator
-from fedpriv.threat.access import HeldOutDocuments, PublicModel
+from fedpriv.threat.access import BlackBox, GreyBox, HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, Remarks
 from fedpriv.threat.claims import MemorisationProbe
-from fedpriv.threat.queries import BlackBox, GreyBox, Reply
+from fedpriv.threat.queries import Reply
 from fedpriv.threat.scoring.memorisation import (
     ALL,
     answered,

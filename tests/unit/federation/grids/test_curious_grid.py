@@ -12,8 +12,8 @@ from fedpriv.privacy.sampling import FixedSize
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fedsgd import FedSGD
-from fedpriv.threat import transcript
-from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.threat.surfaces import transcript
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.threat.truth import TruthStore
 
 pytestmark = pytest.mark.usefixtures("in_own_folder")
@@ -129,7 +129,7 @@ def test_what_cannot_be_observed_is_said_first():
 
 def test_what_is_not_there_is_named(tmp_path):
     unseen = federation().run(1)
-    with pytest.raises(transcript.NoTranscript, match="keep=transcript"):
+    with pytest.raises(transcript.NotGranted, match="keep=transcript"):
         seen_by(unseen)
     result = federation(keep=[KeepTranscript(rounds=(1,), clients=(0,))]).run(2)
     with pytest.raises(transcript.NoTranscript, match=r"rounds=\[2\]: expected .* kept, \[1\]"):

@@ -23,13 +23,13 @@ from fedpriv.threat.scoring.exchange import units_of
 from fedpriv.threat.scoring.pages import (
     PAGE_SCORES,
     TEXT_SCORES,
+    PageSettings,
     matched,
     score,
     score_batches,
     summary,
 )
 from fedpriv.threat.scoring.registry import Scoring
-from fedpriv.threat.settings import AttackSettings
 from fedpriv.threat.truth import Field, Truth
 
 KEY = (1, 0)
@@ -344,7 +344,7 @@ def result_of(claims, truths, template=None, controls=(), **settings):
     scoring = Scoring(
         Store(),
         {BatchKnowledge: known},
-        AttackSettings(ocr=None, **settings),
+        PageSettings(**settings),
         np.random.default_rng(0),
     )
     return score_batches(claims, scoring)

@@ -12,9 +12,15 @@ from fedpriv.threat.access import ScrubbedField, ScrubbedFields
 from fedpriv.threat.attack import Remarks
 from fedpriv.threat.claims import PUBLIC, Attempt, FieldGuesses, Reconstruction
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN
-from fedpriv.threat.scoring.reconstructions import MOST_PERFECT, MOST_POINTS, score_guesses
+from fedpriv.threat.scoring.reconstructions import (
+    MOST_PERFECT,
+    MOST_POINTS,
+    ReconstructionSettings,
+    score_guesses,
+)
 from fedpriv.threat.scoring.registry import Scoring
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.settings import composed
+from fedpriv.threat.surfaces.models import SeriesSettings
 from fedpriv.threat.truth import TrueField
 
 
@@ -73,12 +79,16 @@ def in_words(tokens):
     return " ".join(f"t{one}" for one in tokens)
 
 
+scored_by = composed([SeriesSettings], ReconstructionSettings)
+"""Settings of an attack on a series of models."""
+
+
 def scored(*found, fields=FIELDS, truths=TRUTHS, left_out=None, **settings):
     """Returns the result and the files beside it, as JSON has them."""
     scoring = Scoring(
         SimpleNamespace(fields=lambda: truths),
         {ScrubbedFields: ScrubbedFields(tuple(fields), None, in_words, {"too long": 1})},
-        AttackSettings(**{"resamples": 100, **settings}),
+        scored_by(**{"resamples": 100, **settings}),
         np.random.default_rng(0),
         remarks=Remarks(left_out=left_out or {}),
     )

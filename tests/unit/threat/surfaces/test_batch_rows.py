@@ -9,11 +9,10 @@ from fedpriv.federation.round_statistics import TooFewClients
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import METRICS, PARTITION, RunFolder
 from fedpriv.strategies.fedsgd import FedSGD
-from fedpriv.threat.keep import transcript
-from fedpriv.threat.keep.batch_rows import ROWS, BatchesUnread, unread_rounds
-from fedpriv.threat.keep.transcript import KeepTranscript
-from fedpriv.threat.knowledge import Assumed, load_known
-from fedpriv.threat.truth import TruthStore
+from fedpriv.threat.surfaces import server
+from fedpriv.threat.surfaces.batches import Assumed, load_known, unread_rounds
+from fedpriv.threat.surfaces.server import KeepTranscript
+from fedpriv.threat.truth import ROWS, BatchesUnread, TruthStore
 
 
 class Killed(Exception):
@@ -56,14 +55,14 @@ def killed(runs, after, **settings):
 
 
 def test_no_batch_is_read_before_the_last_round(tmp_path, monkeypatch):
-    read, rounds = transcript.PrivatePages.read, []
+    read, rounds = server.PrivatePages.read, []
 
     def counted(self, rows, rng):
         (run_dir,) = (tmp_path / "federation").iterdir()
         rounds.append(len((run_dir / METRICS).read_text().splitlines()))
         return read(self, rows, rng)
 
-    monkeypatch.setattr(transcript.PrivatePages, "read", counted)
+    monkeypatch.setattr(server.PrivatePages, "read", counted)
     watched(tmp_path).run(3)
     assert rounds == [3] * 3 * 8
 

@@ -10,7 +10,8 @@ from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Unworkable
 from fedpriv.runtime.run_folder import FINAL, START, RunFolder
-from fedpriv.threat.keep.held_out import KeepHeldOut, NoCandidates, load_candidates
+from fedpriv.threat.attack import NotGranted
+from fedpriv.threat.surfaces.held_out import KeepHeldOut, load_candidates
 from fedpriv.threat.truth import TruthStore
 
 
@@ -57,7 +58,7 @@ def test_keeping_pages_does_not_change_the_training(tmp_path):
     assert not (plain.run_dir / "candidates").exists()
     states = [RunFolder(r.run_dir).read_state(FINAL)["weights"] for r in (kept, plain)]
     assert states[0].equal(states[1])
-    with pytest.raises(NoCandidates, match="keep=held_out"):
+    with pytest.raises(NotGranted, match="keep=held_out"):
         load_candidates(RunFolder(plain.run_dir), tmp_path)
 
 

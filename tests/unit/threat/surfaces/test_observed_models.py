@@ -23,8 +23,8 @@ from fedpriv.models.roberta import roberta
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedsgd import FedSGD
-from fedpriv.threat.keep.transcript import KeepTranscript
-from fedpriv.threat.knowledge import TEXTS, Assumed, load_known
+from fedpriv.threat.surfaces.batches import TEXTS, Assumed, load_known
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.threat.truth import TruthStore
 
 KEY = (1, 0)

@@ -12,9 +12,9 @@ look only at the field's own window.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +30,24 @@ from fedpriv.federation.keep import Prepared
 from fedpriv.models.field_model import as_field_model
 from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.models.readers.reader import Reader, square_pages, words_of_tokens
+from fedpriv.models.readers.subwords import Subwords
+from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.run_folder import START, RunFolder
+from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.vectors import as_tensor
-from fedpriv.threat.access import ScrubbedField
-from fedpriv.threat.truth import TrueField, save_fields
+from fedpriv.threat.attack import NotApplicable, NotGranted
+from fedpriv.threat.candidates import Candidates
+from fedpriv.threat.settings import AttackSettings, at_least
+from fedpriv.threat.surfaces.base import WINDOWS, AttackedRun, InWords, Surface
+from fedpriv.threat.truth import TrueField, TruthStore, save_fields
 
 FIELDS = "fields"
-WINDOWS = f"{FIELDS}/windows"
 PUBLIC = f"{FIELDS}/public.json"
 PAGES = f"{FIELDS}/pages"
 
 CUT = "cut by the end of a window"
-
-
-class NoFields(ValueError):
-    """The run folder holds no scrubbed fields."""
 
 
 @dataclass(frozen=True)
@@ -234,12 +235,13 @@ def load_fields(folder: RunFolder, own: Path) -> KeptFields:
         own: a folder of the adversary's, to which the public pages are copied.
 
     Raises:
-        NoFields: if nothing was kept.
+        NotGranted: if nothing was kept.
     """
     if not folder.has(f"{WINDOWS}.safetensors"):
-        raise NoFields(
-            f"{folder.path} keeps no scrubbed fields: run the federation with keep=scrubbed (it "
-            "has no effect on the training), data.public=0.5 and model=layoutlm, bros or bert"
+        raise NotGranted(
+            "the run keeps no scrubbed fields",
+            "keep=scrubbed and data.public=0.5 when the federation is run, with "
+            "model=layoutlm, bros or bert",
         )
     tensors, notes = read_tensors(folder, WINDOWS)
     columns: dict[str, NDArray[Any]] = {name: t.numpy() for name, t in tensors.items()}
@@ -306,3 +308,205 @@ def _texts(document: Document, keys: Sequence[str]) -> set[str]:
 
 def _text(document: Document, entity: Entity) -> str:
     return " ".join(document.words[word].text for word in entity.words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldSettings(AttackSettings):
+    """How many scrubbed fields are attacked.
+
+    Args:
+        most_fields: the largest number of scrubbed fields that are attacked, drawn at random. None
+            attacks all of them.
+    """
+
+    most_fields: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(1, most_fields=self.most_fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlledFieldSettings(FieldSettings):
+    """How many fields are attacked for comparison.
+
+    Args:
+        controls: the number of fields in documents that nobody trained on which are attacked for
+            comparison, drawn at random. None takes as many as there are attacked fields of training
+            documents. 0 saves time, but then nothing shows how much of a success is memory.
+    """
+
+    controls: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(0, controls=self.controls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateSettings(FieldSettings):
+    """What may stand in a scrubbed field.
+
+    Args:
+        candidates: which values a scrubbed field may hold, as far as the adversary knows.
+    """
+
+    candidates: Candidates = Candidates()  # noqa: RUF009 - frozen
+
+
+@dataclass(frozen=True)
+class ScrubbedField:
+    """A field of k tokens that is to be reconstructed.
+
+    Attributes:
+        number: its row in `ScrubbedFields.examples`.
+        document: id of its document.
+        key: its label, such as "date".
+        places: (k,), ascending positions in the row's `input_ids` that hold [MASK].
+    """
+
+    number: int
+    document: str
+    key: str
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ScrubbedFields(Surface, keeper="scrubbed", takes=ControlledFieldSettings):
+    """Documents with one field masked at a time, F fields.
+
+    Some are of documents that were trained on, the others of documents held out, on which the same
+    attack shows what is no memory. The adversary does not know which, and an attack must judge each
+    field by its own window.
+
+    Attributes:
+        fields: F.
+        examples: F rows, the window of each field as the model reads it: its tokens masked and,
+            where the model reads pages, white in the shared "pixels"; other fields as they are.
+            The labels y are those of the unmasked window: they are public (CDMI, §3.2).
+        text: turns token ids into text; the tokenizer is public.
+        left_out: reason → number of fields that cannot be attacked.
+    """
+
+    fields: tuple[ScrubbedField, ...]
+    examples: Examples
+    text: Callable[[Sequence[int]], str]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def granted(cls, run: AttackedRun) -> tuple[ScrubbedFields, InWords]:
+        """Documents trained on, and for control documents held out, with a field masked each."""
+        kept, controls = run.once(kept_fields), run.settings.of(ControlledFieldSettings).controls
+        trained = _drawn(kept.fields, run, "attacked fields")
+        most = len(trained) if controls is None else controls
+        fields = (*trained, *_drawn(kept.held_out, run, "attacked fields, held out", most))
+        surface = ScrubbedFields(fields, kept.examples, _subwords(run).text, kept.left_out)
+        which = "trained on or held out (it does not know which),"
+        return surface, (_scrubbed_in_words(fields, kept, which),)
+
+
+@dataclass(frozen=True)
+class FieldCandidates(Surface, keeper="scrubbed", takes=CandidateSettings):
+    """Scrubbed fields, each with a list of values that may have stood there, in random order.
+
+    Some fields are of documents that were trained on, the others of documents held out, on which
+    the same attack shows what is no memory. As with all scrubbed fields, an attack must judge each
+    by its own window and list.
+
+    Attributes:
+        scrubbed: the fields of both.
+        lists: number of a field → C candidates, each the ids of its k tokens, no two alike. What
+            is in them is said at `fedpriv.threat.candidates.Candidates`.
+        given: whether the true value was put into each list.
+    """
+
+    scrubbed: ScrubbedFields
+    lists: Mapping[int, Sequence[tuple[int, ...]]]
+    given: bool = True
+
+    @classmethod
+    def granted(cls, run: AttackedRun) -> tuple[FieldCandidates, InWords]:
+        """Fields of training documents and of documents held out, with lists of possible values."""
+        kept, seed = run.once(kept_fields), run.settings.seed
+        settings = run.settings.of(CandidateSettings).candidates
+        subwords, left_out = _subwords(run), Counter(kept.left_out)
+        texts = settings.texts(kept.public, generator(seed, "values of candidates"))
+        pools: dict[tuple[str, int], dict[tuple[int, ...], None]] = defaultdict(dict)
+        for key, values in texts.items():
+            for value in values:
+                tokens = tuple(subwords.tokens(value))
+                pools[key, len(tokens)][tokens] = None
+        truths, lists = TruthStore(run.folder).fields(), {}
+        trained = _drawn(kept.fields, run, "attacked fields")
+        for one in (*trained, *_drawn(kept.held_out, run, "attacked fields, held out")):
+            pool, rng = (
+                tuple(pools[one.key, len(one.places)]),
+                generator(seed, "candidates", client=one.number),
+            )
+            candidates = settings.of(pool, truths[one.number].tokens, rng)
+            if candidates is None:
+                left_out[f"fewer than {settings.least} candidates of that key and length"] += 1
+            else:
+                lists[one.number] = candidates
+        if not lists:
+            raise NotGranted(
+                f"no field has {settings.least} other candidates with its key and number of tokens",
+                "candidates.documents, candidates.values or candidates.least=1",
+            )
+        fields = tuple(one for one in (*kept.fields, *kept.held_out) if one.number in lists)
+        scrubbed = ScrubbedFields(fields, kept.examples, subwords.text, left_out)
+        held = _scrubbed_in_words(fields, kept, "trained on or held out (it does not know which),")
+        given = settings.game == "given"
+        return FieldCandidates(scrubbed, lists, given), (held, settings.in_words())
+
+
+@dataclass(frozen=True)
+class PublicDocuments(Surface, keeper="scrubbed"):
+    """The adversary's own documents, in full. None was trained on."""
+
+    documents: tuple[Document, ...]
+
+    @classmethod
+    def granted(cls, run: AttackedRun) -> tuple[PublicDocuments, InWords]:
+        """Documents of the same kind that were not trained on, in full."""
+        documents = run.once(kept_fields).public
+        many = f"{len(documents)} other document{'s' * (len(documents) != 1)}"
+        words = f"the adversary holds {many} of its own"
+        return PublicDocuments(documents), (words,)
+
+
+def kept_fields(run: AttackedRun) -> KeptFields:
+    """Returns the scrubbed fields and the public documents."""
+    return load_fields(run.folder, private_folder("pages"))
+
+
+def _drawn(
+    fields: tuple[ScrubbedField, ...], run: AttackedRun, purpose: str, most: int | None = None
+) -> tuple[ScrubbedField, ...]:
+    """Returns as many of the fields as are to be attacked, in their order."""
+    most = run.settings.of(FieldSettings).most_fields if most is None else most
+    if most is None or most >= len(fields):
+        return fields
+    chosen = generator(run.settings.seed, purpose).choice(len(fields), most, False)
+    return tuple(fields[place] for place in sorted(chosen.tolist()))
+
+
+def _subwords(run: AttackedRun) -> Subwords:
+    """Returns the model's tokenizer.
+
+    Raises:
+        NotApplicable: if it tells no loss example by example.
+    """
+    try:
+        return as_field_model(run.models.new()).reader.subwords
+    except TypeError as error:
+        raise NotApplicable(str(error)) from error
+
+
+def _scrubbed_in_words(fields: Sequence[ScrubbedField], kept: KeptFields, which: str) -> str:
+    documents = len({field.document for field in fields})
+    what = "text, layout, labels" + (" and page" if kept.examples.shared else "")
+    return (
+        f"the adversary holds {what} of {documents} document{'s' * (documents != 1)}, {which} with "
+        "one field masked at a time; it knows how many tokens that field has"
+    )

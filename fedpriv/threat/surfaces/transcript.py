@@ -19,10 +19,18 @@ from torch import Tensor, nn
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
-from fedpriv.threat.surface import COLLUDING, SERVER, Surface
+from fedpriv.threat.attack import NotGranted
+from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.surfaces.base import (
+    COLLUDING,
+    PUBLIC,
+    SERVER,
+    TRANSCRIPT,
+    AttackedRun,
+    InWords,
+    Surface,
+)
 
-TRANSCRIPT = "transcript"
-PUBLIC = f"{TRANSCRIPT}/transcript.json"
 FROZEN = f"{TRANSCRIPT}/frozen"
 
 Kind = Literal["gradient", "delta", "masked"]
@@ -30,7 +38,34 @@ Kind = Literal["gradient", "delta", "masked"]
 
 
 class NoTranscript(ValueError):
-    """The run folder holds no transcript, or not the part of it that is asked for."""
+    """The run folder does not hold the part of the transcript that is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscriptSettings(AttackSettings):
+    """Which messages are attacked.
+
+    Args:
+        rounds: the numbers of the rounds whose messages are attacked. None attacks every round of
+            which the run kept messages.
+        clients: the numbers of the clients whose messages are attacked. None attacks every client
+            of which the run kept messages.
+    """
+
+    rounds: tuple[int, ...] | None = None
+    clients: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rounds", "clients"):
+            if getattr(self, name) == ():
+                raise ValueError(f"{name}=[]: name at least one; null takes all that were kept")
+
+
+def view(run: AttackedRun) -> ColludingTranscript:
+    """Returns what the server saw, and what colluding clients told it."""
+    chosen = run.settings.of(TranscriptSettings)
+    return load(run.folder, rounds=chosen.rounds, clients=chosen.clients)
 
 
 @dataclass(frozen=True)
@@ -76,7 +111,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Transcript(Surface, onlooker=SERVER, keeper="transcript"):
+class Transcript(Surface, onlooker=SERVER, keeper="transcript", takes=TranscriptSettings):
     """What the server saw of a run, as far as it was kept.
 
     Attributes:
@@ -114,10 +149,25 @@ class Transcript(Surface, onlooker=SERVER, keeper="transcript"):
         settings = {key: value for key, value in self.settings.items() if key != "colluders"}
         return Transcript(rounds, settings, self.frozen)
 
+    @classmethod
+    def granted(cls, run: AttackedRun) -> tuple[Transcript, InWords]:
+        """The messages and models of the rounds that were kept."""
+        return run.once(view).alone(), ()
+
 
 @dataclass(frozen=True)
 class ColludingTranscript(Transcript, onlooker=COLLUDING):
     """What the server saw, and the updates that colluding clients told it."""
+
+    @classmethod
+    def granted(cls, run: AttackedRun) -> tuple[ColludingTranscript, InWords]:
+        """The same, and the updates that colluding clients masked."""
+        seen = run.once(view)
+        if not (seen.masked and seen.colluders):
+            return seen, ()
+        named = ", ".join(map(str, sorted(seen.colluders)))
+        words = f"these clients collude with the server, which knows their updates: {named}"
+        return seen, (words,)
 
 
 class Recorder:
@@ -159,13 +209,14 @@ def load(
         clients: whose messages; none for all that were kept.
 
     Raises:
-        NoTranscript: if there is none, or not of these rounds and clients.
+        NotGranted: if there is none.
+        NoTranscript: if there is none of these rounds and clients.
     """
     settings = folder.read_json(PUBLIC)
     if settings is None:
-        raise NoTranscript(
-            f"{folder.path} has no transcript: run the federation with keep=transcript "
-            "(it has no effect on the training)"
+        raise NotGranted(
+            "the run kept nothing of what its server saw",
+            "keep=transcript when the federation is run (it has no effect on the training)",
         )
     attempts = sorted(_numbers(folder, name) for name in folder.names(TRANSCRIPT, "round-*"))
     latest = dict(attempts)

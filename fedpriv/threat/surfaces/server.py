@@ -3,7 +3,7 @@
 The server follows the protocol and looks at what it receives (GI-DQA, §3.2). Clients may collude
 with it: they tell it the updates behind their masks. For each message that it keeps, the simulation
 notes which examples are behind it, and when the run ends writes two files that no server would
-have: what could be known of the batch (`fedpriv.threat.knowledge`), and the truth
+have: what could be known of the batch (`fedpriv.threat.surfaces.batches`), and the truth
 (`fedpriv.threat.truth`).
 """
 
@@ -44,16 +44,16 @@ from fedpriv.runtime.run_folder import PARTITION
 from fedpriv.runtime.seeds import entropy, generator
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.vectors import Vectors, over_
-from fedpriv.threat.keep.batch_rows import (
+from fedpriv.threat.surfaces.batches import (
     BatchRows,
+    PrivatePages,
     forget_rows,
     load_rows,
     note_rows,
+    save_known,
     unread_rounds,
 )
-from fedpriv.threat.keep.batches import PrivatePages
-from fedpriv.threat.knowledge import save_known
-from fedpriv.threat.transcript import Recorder
+from fedpriv.threat.surfaces.transcript import Recorder
 from fedpriv.threat.truth import save_controls, save_truth
 
 CONTROLS = 39

@@ -18,7 +18,8 @@ from fedpriv.models.encoders.backbones import layoutlm
 from fedpriv.models.field_model import FieldModel, TokenModel
 from fedpriv.models.roberta import roberta
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.threat.keep.scrubbed import KeepScrubbed, NoFields, load_fields
+from fedpriv.threat.attack import NotGranted
+from fedpriv.threat.surfaces.fields import KeepScrubbed, load_fields
 from fedpriv.threat.truth import TruthStore
 
 KINDS = ({"task": "mlm"}, {"task": "tags", "image": True}, {"task": "spade"})
@@ -199,7 +200,7 @@ def test_keeping_fields_does_not_change_the_training(tmp_path):
     )
     assert not (without.run_dir / "fields").exists()
     assert with_fields.model.table.equal(without.model.table)
-    with pytest.raises(NoFields, match="keep=scrubbed"):
+    with pytest.raises(NotGranted, match="keep=scrubbed"):
         load_fields(RunFolder(without.run_dir), tmp_path)
 
 

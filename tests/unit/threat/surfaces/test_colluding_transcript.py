@@ -19,9 +19,9 @@ from fedpriv.privacy.mechanism import example_gaussian
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.feam_dp import FeAmDP
 from fedpriv.strategies.fedavg import FedAvg
-from fedpriv.threat import transcript
 from fedpriv.threat.attack import NotApplicable
-from fedpriv.threat.keep.transcript import KeepTranscript
+from fedpriv.threat.surfaces import transcript
+from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.training.loops import Optimizer
 
 CLIENTS = 4

@@ -13,7 +13,10 @@ from typing import Any, Protocol, TypeVar
 
 from fedpriv.data.document import Document
 from fedpriv.runtime.verify import RETRAINED
-from fedpriv.threat.queries import GreyBox
+from fedpriv.threat.attack import NotGranted
+from fedpriv.threat.settings import AttackSettings, at_least
+from fedpriv.threat.surfaces.base import AttackedRun, InWords, Surface
+from fedpriv.threat.surfaces.models import GreyBox
 
 PLAN = f"{RETRAINED}/plan.json"
 """The settings of every variant, by its name."""
@@ -103,3 +106,84 @@ class Laboratory(Protocol):
 
     def map(self, function: Callable[[J], R], jobs: Mapping[str, J]) -> Mapping[str, R]:
         """Returns what a function makes of each job, on all cores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainSettings(AttackSettings):
+    """Whether the run may be trained again, and how.
+
+    Args:
+        retrain: whether variants of the run may be trained, for attacks that compare models.
+        workers: the number of variants of the run that are trained side by side, each in a process
+            of its own. 0 trains them in this process; None takes the number of the run
+            (`federation.workers`).
+    """
+
+    retrain: bool = False
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(0, workers=self.workers)
+
+
+@dataclass(frozen=True)
+class TrainingDocuments(Surface, auditor="An auditor, who chose the training documents"):
+    """The documents that the run trained on, with their questions and answers.
+
+    No adversary has them. An audit does: it asks a model for what it was trained on, without the
+    answer, and counts which answers it gives away.
+
+    Attributes:
+        training: in the order in which they were trained on.
+        held_out: not trained on.
+        seed: of the run.
+        threads: of torch.
+        device: where models are asked.
+    """
+
+    training: tuple[Document, ...]
+    held_out: tuple[Document, ...]
+    seed: int
+    threads: int
+    device: str
+
+    @classmethod
+    def granted(cls, run: AttackedRun) -> tuple[TrainingDocuments, InWords]:
+        """The run's own data, read again."""
+        laboratory = _laboratory(run)
+        training, held_out = laboratory.documents()
+        found = TrainingDocuments(
+            training, held_out, laboratory.seed, laboratory.threads, run.settings.on
+        )
+        return found, ("an audit: what is asked for was chosen by the training documents",)
+
+
+@dataclass(frozen=True)
+class Retrain(Surface, takes=RetrainSettings):
+    """Trains variants of the run's experiment. What was trained is not trained again.
+
+    Attributes:
+        laboratory: trains, and asks the models, on all cores.
+    """
+
+    laboratory: Laboratory
+
+    @classmethod
+    def granted(cls, run: AttackedRun) -> tuple[Retrain, InWords]:
+        """Trainings of variants, where they are allowed: they take as long as the run did, each."""
+        if not run.settings.of(RetrainSettings).retrain:
+            raise NotGranted(
+                "retrain=false: no variant of the run is trained",
+                "retrain=true, which trains several models",
+            )
+        return Retrain(_laboratory(run)), ("variants of the run's training can be trained",)
+
+
+def _laboratory(run: AttackedRun) -> Laboratory:
+    if run.laboratory is None:
+        raise NotGranted(
+            "the run's experiment cannot be rebuilt: its folder does not say how it was composed",
+            "a run that was started by `fedpriv run`",
+        )
+    return run.laboratory

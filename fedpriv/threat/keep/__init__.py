@@ -1,1 +1,0 @@
-"""What a run keeps for attacks: a transcript, documents held out, scrubbed fields."""

@@ -1,0 +1,1 @@
+"""What an adversary may use: one file for each kind of access."""
