@@ -368,6 +368,7 @@ def game(plan: Plan, makings: int, outcome: Callable[[Tries], Outcome]) -> list[
 
 def best_play(start: list[tuple[float, Node]], rounds: int, value: Callable) -> float:
     """Returns the largest expected value of so many games; -∞ where it cannot be played at all."""
+    written = functools.cache(repr)  # the same few outcomes are put in order a million times
 
     @functools.cache
     def play(node: Node, past: tuple[Outcome, ...]) -> float:
@@ -376,7 +377,7 @@ def best_play(start: list[tuple[float, Node]], rounds: int, value: Callable) -> 
     def after(option: Hashable, past: tuple[Outcome, ...]) -> float:
         if isinstance(option, frozenset):
             return sum(chance * play(node, past) for _, chance, node in option)
-        return onwards(tuple(sorted((*past, option), key=repr)))
+        return onwards(tuple(sorted((*past, option), key=written)))
 
     @functools.cache
     def onwards(past: tuple[Outcome, ...]) -> float:
