@@ -253,16 +253,16 @@ def _metrics(
 ) -> dict[str, Any]:
     """Returns the numbers of a round; by type only where it is known that no type is a name."""
 
-    def renamed(key: str) -> str:
+    def shown(key: str) -> str:
         measure, slash, kind = key.partition("/")
         words = {word.lower() for word in re.findall(r"[^\W\d_]+", measure)}
         ours = words <= vocabulary() | OURS and clean(measure) == measure
         known = clean(kind) == kind
-        shown = measure if ours else f"metric {[*row].index(key) + 1}"
-        return shown + slash + (kind if known else f"field {types.index(kind) + 1}")
+        public = measure if ours else f"metric {[*row].index(key) + 1}"
+        return public + slash + (kind if known else f"field {types.index(kind) + 1}")
 
     return {
-        key if key in STRUCTURE else renamed(key): value
+        key if key in STRUCTURE else shown(key): value
         for key, value in row.items()
         if key in STRUCTURE or run.partition is not None or "/" not in key
     }
@@ -392,21 +392,18 @@ def _in_numbers(
     if primary := result.numbers.get(result.primary):
         control = "" if primary.control is None else f", against {primary.control:.3g}"
         headline = f"its main number is {primary.value:.3g}{control}"
-    renamed = {
-        name: public_name(name, f"number {place}", clean)
-        for place, name in enumerate(result.numbers, 1)
-    }
+    names = renamed(result.numbers, "number", clean)
     return dataclasses.replace(
         result,
         headline=headline,
-        primary=renamed.get(result.primary, ""),
+        primary=names.get(result.primary, ""),
         assumptions=(),
         left_out={"reasons that are left out here": sum(result.left_out.values())},
         not_applicable={},
         tables=tuple(_table(table, clean, numeric) for table in tables),
         figures=tuple(figures),
         notes=(NOT_OURS, *notes),
-        numbers={renamed[name]: _number(one) for name, one in result.numbers.items()},
+        numbers={names[name]: _number(one) for name, one in result.numbers.items()},
     )
 
 
