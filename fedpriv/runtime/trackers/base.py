@@ -21,10 +21,11 @@ TRACKERS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
 
 
 SERVERS = {
-    "mlflow": ("MLFLOW_TRACKING_URI", ""),
-    "wandb": ("WANDB_BASE_URL", "https://api.wandb.ai"),
+    "mlflow": ("MLFLOW_TRACKING_URI", "", "MLFLOW_TRACKING_URI"),
+    "wandb": ("WANDB_BASE_URL", "https://api.wandb.ai", "WANDB_MODE"),
 }
-"""Trackers that may be on a server: the variable with its address, and which one it is without."""
+"""Trackers that may be on a server: the variable with its address, which one it is without, and the
+variable to unset for no server."""
 
 PATIENCE = 5.0
 """Seconds in which a server must answer before a run begins."""
@@ -69,7 +70,7 @@ def problems(names: Sequence[str]) -> list[str]:
         if importlib.util.find_spec(TRACKERS[name]) is None
     ]
     for name in names:
-        variable, usual = SERVERS.get(name, ("", ""))
+        variable, usual, off = SERVERS.get(name, ("", "", ""))
         server = urlsplit(os.environ.get(variable) or usual)
         if server.scheme not in ("http", "https") or (name == "wandb" and not online()):
             continue
@@ -79,7 +80,6 @@ def problems(names: Sequence[str]) -> list[str]:
         try:
             socket.create_connection((server.hostname, server.port or port), PATIENCE).close()
         except (OSError, ValueError) as error:
-            off = "WANDB_MODE" if name == "wandb" else variable
             found.append(
                 f"federation.trackers: {name}: nobody answers at {_public(server.geturl())} "
                 f"({error}): start it, or unset {off} to write files beside the runs"
