@@ -27,7 +27,7 @@ from .models.pix2struct import pix2struct as pix2struct
 from .models.roberta import roberta as roberta
 from .models.vt5 import vt5 as vt5
 from .report.build import write_report as write_report
-from .runtime.run_folder import RunFolder as RunFolder
+from .report.tables import RunFolder as RunFolder
 from .strategies.feam_dp import FeAmDP as FeAmDP
 from .strategies.fedavg import FedAvg as FedAvg
 from .strategies.fedavg_dp import FedAvgDP as FedAvgDP

@@ -1,7 +1,9 @@
 """Helps autodoc to read the docstrings: Google's style, with Markdown's backticks."""
 
+import contextlib
 import dataclasses
 import inspect
+import operator
 import pkgutil
 import re
 import sys
@@ -68,8 +70,12 @@ def resolve(
     try:
         pkgutil.resolve_name(target)
     except (ImportError, AttributeError, ValueError):
-        ours = [module for name, module in sys.modules.items() if name.startswith("fedpriv.")]
-        return content if any(hasattr(module, target) for module in ours) else None
+        for name, module in list(sys.modules.items()):
+            with contextlib.suppress(AttributeError):
+                if name.startswith("fedpriv."):
+                    operator.attrgetter(target)(module)  # such as nn.Module
+                    return content
+        return None
     return content
 
 

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -26,9 +26,6 @@ from torch import Tensor
 from fedpriv.runtime import run_files, run_lock, run_log
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_settings import settings_from, settings_text
-
-if TYPE_CHECKING:
-    import pandas
 
 LAYOUT = "layout.json"
 LAYOUT_VERSION = 1
@@ -118,7 +115,7 @@ class RunFolder:
         raise FileExistsError(f"{parent / stamp}: a thousand runs of the same second")
 
     @classmethod
-    def made(cls, path: Path) -> RunFolder:
+    def made(cls, path: Path) -> Self:
         """Returns the folder at `path` to write in; it is made, for its owner, if it is not there.
 
         To look into a folder that there is, say `RunFolder(path)`, which changes nothing.
@@ -127,7 +124,7 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def existing(cls, path: Path | str) -> RunFolder:
+    def existing(cls, path: Path | str) -> Self:
         """Returns the folder of an earlier run.
 
         Raises:
@@ -177,40 +174,6 @@ class RunFolder:
                     run_log.end(self.path, command, error)
                 raise
             run_log.end(self.path, command)
-
-    @property
-    def metrics(self) -> pandas.DataFrame:
-        """A row for each round: `fedpriv.runtime.run_tables.metrics`."""
-        from fedpriv.runtime import run_tables
-
-        return run_tables.metrics(self)
-
-    @property
-    def ledger(self) -> pandas.DataFrame:
-        """A row for each onlooker, with ε: `fedpriv.runtime.run_tables.ledger`."""
-        from fedpriv.runtime import run_tables
-
-        return run_tables.ledger(self)
-
-    @property
-    def findings(self) -> pandas.DataFrame:
-        """A row for each number that an attack found: `fedpriv.runtime.run_tables.findings`."""
-        from fedpriv.runtime import run_tables
-
-        return run_tables.findings(self)
-
-    @property
-    def partition(self) -> pandas.DataFrame:
-        """A row for each document: `fedpriv.runtime.run_tables.partition`."""
-        from fedpriv.runtime import run_tables
-
-        return run_tables.partition(self)
-
-    def _repr_html_(self) -> str:
-        """Returns what a notebook shows of the run."""
-        from fedpriv.runtime import run_tables
-
-        return run_tables.html(self)
 
     def config(self) -> dict[str, Any]:
         """Reads the resolved settings.

@@ -14,6 +14,7 @@ from fedpriv.config import overrides as overrides_of
 from fedpriv.config.attack import Order, order
 from fedpriv.config.experiment import Experiment, Mistakes
 from fedpriv.federation.loop import Result as Ended
+from fedpriv.report import tables
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies.retraining import Rebuilt
@@ -26,7 +27,7 @@ from fedpriv.threat.surfaces.retrain import RetrainSettings
 
 def run(
     name: str, /, *overrides: str, progress: Progress | bool = True, **settings: Any
-) -> RunFolder:
+) -> tables.RunFolder:
     """Runs an experiment as `fedpriv run` does: its rounds, its attack, and its report.
 
     Args:
@@ -56,7 +57,7 @@ def run(
     check_attack(parts, config, name)
     result = start(parts, config, name, progress=progress)
     attacked(result, parts, trust=True)
-    return RunFolder.existing(result.run_dir)
+    return tables.RunFolder.existing(result.run_dir)
 
 
 def check_attack(parts: Experiment, config: Mapping[str, Any], name: str) -> None:

@@ -6,8 +6,8 @@ import math
 import pandas as pd
 import pytest
 
+from fedpriv.report.tables import RunFolder
 from fedpriv.runtime.run_files import Damaged
-from fedpriv.runtime.run_folder import RunFolder
 
 
 @pytest.fixture
