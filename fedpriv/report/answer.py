@@ -9,15 +9,15 @@ from typing import Any
 from fedpriv.report.folder import UNREADABLE, Finding
 from fedpriv.report.wording import counted, plain
 from fedpriv.threat import access
-from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Result
 from fedpriv.threat.statistics import LEVEL, corrected
 from fedpriv.threat.surfaces import base
 
 MOST_LEAKS = 2
 """Leaks that the headline tells; it counts the others."""
 
-LONGEST = 160
-"""Characters of the headline of an attack whose kind has no sentence here."""
+LONGEST = 240
+"""Characters that are told of what one attack says."""
 
 
 def onlooker(result: Result) -> str:
@@ -105,7 +105,10 @@ def _leaks(leaks: Sequence[Finding]) -> str:
     for one in list(by_kind.values())[:MOST_LEAKS]:
         who = onlooker(one.result)
         others = [o for o in leaks if (onlooker(o.result), o.result.kind) == (who, one.result.kind)]
-        if clause := _clause(one.result, one.name if len(others) > 1 else ""):
+        if clause := plain(one.result.clause, LONGEST):
+            p = _p_value(one.result)
+            if len(others) > 1 and p is not None:
+                clause += f", by {plain(one.name)}, p {p:.2g} over all attacks"
             told.setdefault(who, []).append(clause)
         else:
             said = plain(one.result.headline.partition(";")[0], LONGEST).strip(". ")
@@ -130,83 +133,6 @@ def _others(ran: Sequence[Finding]) -> str:
             told.append(f"{who} {words}" if len(names) > 1 else f"the attack {who} {words}")
     said = ", and ".join(told)
     return f" {said[0].upper()}{said[1:]}." if told else ""
-
-
-def _clause(result: Result, strongest: str = "") -> str:
-    """Returns what an adversary can do, as in "can read …"; "" where the kind has no words here.
-
-    Args:
-        result: of an attack that found a leak.
-        strongest: its name, if others of the kind found it too.
-    """
-    primary = result.numbers.get(result.primary)
-    if result.kind == "pages":
-        return _pages(result, primary)
-    if primary is None:
-        return ""
-    value = primary.value
-    control = "" if primary.control is None else f"{_percent(primary.control)}"
-    if result.kind == "membership" and 0.5 < value <= 1:
-        by = ""
-        if strongest and primary.p_value is not None:
-            by = f", by {plain(strongest)}, p {primary.p_value:.2g} over all attacks"
-        return (
-            f"tell which {plain(primary.unit, 40)}s were trained on ({_percent(value)} of pairs "
-            f"are told apart, 50% by guessing{by})"
-        )
-    if result.kind == "rankings" and control:
-        return (
-            f"guess {_percent(value)} of the fields that were removed from training documents at "
-            f"the first attempt, against {control} where nothing can be remembered"
-        )
-    if result.kind == "memorisation" and control:
-        return (
-            f"get answers that were removed from the page: {_percent(value)} of those that were "
-            f"trained on, against {control} of the others"
-        )
-    return ""
-
-
-READ = {
-    "words_named": "name words as one client's by comparing sums, {} of them rightly",
-    "private_text": "read all words of {} of the private fields in {}",
-    "answer_exact": "read {} of the answers in {}",
-    "token_set_recall": "read {} of the different words in {}",
-}
-"""Primary number → what can be done with a client's update, or without one."""
-
-
-def _pages(result: Result, primary: Number | None) -> str:
-    """Returns what was recovered of a client's pages or text."""
-    if primary is None:
-        return ""
-    share, details = _percent(primary.value), result.details
-    messages = details.get("by_message")
-    first = messages[0] if isinstance(messages, list) and messages else None  # as a file has it
-    summed = isinstance(first, dict) and first.get("client", 0) is None
-    of = "a sum of updates" if summed else "a client's update"
-    chance = f", {_percent(primary.control)} by chance" if primary.control else ""
-    if result.primary in READ:
-        return f"{READ[result.primary].format(share, of)}{chance}"
-    read, ceiling = details.get("exact_match"), details.get("ocr_ceiling")
-    said = f"restore {share} of the pages in {of}{chance}"
-    if isinstance(read, float) and read:
-        most = ""
-        if isinstance(ceiling, float) and ceiling:
-            most = f", where {_percent(ceiling)} can be read on the page itself"
-            if _percent(ceiling) == _percent(read):
-                most = ", as many as on the page itself"
-        return f"{said}, and read {_percent(read)} of their private fields{most}"
-    if isinstance(ours := details.get("psnr_roi"), float):
-        given = details.get("template_psnr_roi")
-        beside = f", the empty form {given:.0f} dB" if isinstance(given, float) else ""
-        part = "to the last pixel" if result.certain else "at least in part"
-        return f"{said}, {part} ({ours:.0f} dB{beside})"
-    return said
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}" if share in (0.0, 1.0) or share >= 0.01 else f"{share:.1%}"
 
 
 def promise(privacy: Mapping[str, Any] | None, plan: Mapping[str, Any] | None = None) -> str:

@@ -330,11 +330,7 @@ def _result(result: Result, clean: Callable[[str], str], names_known: bool) -> R
         kind=result.kind if result.kind in KINDS else "",
         status=result.status if result.status in STATUSES else "ended early",
         verdict=result.verdict if result.verdict in results.VERDICTS else results.CANNOT_TELL,
-        details={
-            key: value
-            for key, value in result.details.items()
-            if key in SCORES and isinstance(value, int | float)
-        },
+        details={},
         settings={},
         threat_model={clean(name): given for name, given in result.threat_model.items()},
     )
@@ -351,7 +347,7 @@ def _in_our_words(
     """Returns a result whose texts fedpriv has written, without names and paths."""
     texts = {
         field: _cleaned(getattr(result, field), clean)
-        for field in ("headline", "assumptions", "primary")
+        for field in ("headline", "clause", "assumptions", "primary")
     }
     return dataclasses.replace(
         result,
@@ -396,6 +392,7 @@ def _in_numbers(
     return dataclasses.replace(
         result,
         headline=headline,
+        clause="",
         primary=names.get(result.primary, ""),
         assumptions=(),
         left_out={"reasons that are left out here": sum(result.left_out.values())},
@@ -428,7 +425,3 @@ def _with_keys(value: Any, clean: Callable[[str], str]) -> Any:
     if isinstance(value, list | tuple):
         return [_with_keys(inner, clean) for inner in value]
     return clean(value) if isinstance(value, str) else value
-
-
-SCORES = ("exact_match", "ocr_ceiling", "psnr_roi", "template_psnr_roi")
-"""Numbers of a result that the headline of the report needs."""

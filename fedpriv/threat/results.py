@@ -116,6 +116,8 @@ class Result:
     Attributes:
         kind: of what was claimed, such as "pages", "membership" or "fields".
         headline: the finding in one sentence.
+        clause: what its leak lets the adversary do, in words that follow "can"; "" where its
+            scorer has none.
         details: further numbers by name; may be nested. None stands for what does not apply.
         tables: for terminal and report.
         figures: for the report.
@@ -153,6 +155,7 @@ class Result:
     primary: str = ""
     numbers: Mapping[str, Number] = field(default_factory=dict)
     public: bool = False
+    clause: str = ""
 
     @property
     def refused(self) -> bool:

@@ -19,7 +19,7 @@ from fedpriv.threat.claims import MemorisationProbe
 from fedpriv.threat.results import CANNOT_TELL, Figure, Number, Result, Table
 from fedpriv.threat.scoring.providers import PROVIDER, asked_about
 from fedpriv.threat.scoring.registry import Scoring, scorer
-from fedpriv.threat.scoring.summaries import NOTHING, digits, mean_interval, mean_of
+from fedpriv.threat.scoring.summaries import NOTHING, digits, mean_interval, mean_of, percent
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
 from fedpriv.threat.statistics import exchanged, share
 
@@ -75,6 +75,17 @@ def score_memorisation(claims: Sequence[MemorisationProbe], scoring: Scoring) ->
         else CANNOT_TELL,
         primary=ALL,
         numbers=numbers,
+        clause=clause(numbers[ALL]) if ALL in numbers else "",
+    )
+
+
+def clause(right: Number) -> str:
+    """Returns what somebody can do who gets that share of the answers that were removed."""
+    if right.control is None:  # without its control it proves nothing
+        return ""
+    return (
+        f"get answers that were removed from the page: {percent(right.value)} of those that were "
+        f"trained on, against {percent(right.control)} of the others"
     )
 
 

@@ -60,7 +60,7 @@ from fedpriv.threat.results import (
 )
 from fedpriv.threat.scoring.exchange import against_others, table_of, units_of
 from fedpriv.threat.scoring.registry import OriginalSettings, Scoring, scorer
-from fedpriv.threat.scoring.summaries import mean_of
+from fedpriv.threat.scoring.summaries import mean_of, percent
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
 from fedpriv.threat.statistics import LEVEL, Estimate, median
 from fedpriv.threat.truth import Field, Truth, TruthStore
@@ -216,7 +216,47 @@ def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
         certain=judged.exact > 0,
         primary=judged.primary,
         numbers=exploratory(judged.numbers, judged.primary),
+        clause=clause(numbers, judged, summed=next(iter(scores))[1] is None) if scores else "",
     )
+
+
+READ = {
+    "words_named": "name words as one client's by comparing sums, {} of them rightly",
+    "private_text": "read all words of {} of the private fields in {}",
+    "answer_exact": "read {} of the answers in {}",
+    "token_set_recall": "read {} of the different words in {}",
+}
+"""Primary number → what can be done with a client's update, or without one."""
+
+
+def clause(numbers: Mapping[str, Any], judged: Judged, *, summed: bool) -> str:
+    """Returns what somebody can do who recovers that much of a client's pages or text.
+
+    Args:
+        numbers: `exact_match`, `ocr_ceiling`, `psnr_roi` and `template_psnr_roi`, where known.
+        judged: what the verdict rests on.
+        summed: whether sums of updates were attacked.
+    """
+    if (primary := judged.numbers.get(judged.primary)) is None:
+        return ""
+    of = "a sum of updates" if summed else "a client's update"
+    chance = f", {percent(primary.control)} by chance" if primary.control else ""
+    if judged.primary in READ:
+        return f"{READ[judged.primary].format(percent(primary.value), of)}{chance}"
+    said = f"restore {percent(primary.value)} of the pages in {of}{chance}"
+    if read := numbers.get("exact_match"):
+        most = ""
+        if ceiling := numbers.get("ocr_ceiling"):
+            most = f", where {percent(ceiling)} can be read on the page itself"
+            if percent(ceiling) == percent(read):
+                most = ", as many as on the page itself"
+        return f"{said}, and read {percent(read)} of their private fields{most}"
+    if (ours := numbers.get("psnr_roi")) is not None:
+        given = numbers.get("template_psnr_roi")
+        beside = "" if given is None else f", the empty form {given:.0f} dB"
+        part = "to the last pixel" if judged.exact else "at least in part"
+        return f"{said}, {part} ({ours:.0f} dB{beside})"
+    return said
 
 
 def _judged(

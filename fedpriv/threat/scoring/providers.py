@@ -21,7 +21,7 @@ from fedpriv.threat.claims import MembershipScores
 from fedpriv.threat.results import CANNOT_TELL, Figure, Number, Result, Table
 from fedpriv.threat.scoring.membership import Judged, membership_metrics, roc
 from fedpriv.threat.scoring.registry import Scoring, scorer
-from fedpriv.threat.scoring.summaries import NOTHING, digits
+from fedpriv.threat.scoring.summaries import NOTHING, digits, percent
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
 from fedpriv.threat.statistics import FEW, Estimate, needed, ranked_apart, share
 
@@ -74,7 +74,14 @@ def score_membership(claims: Sequence[MembershipScores], scoring: Scoring) -> Re
         verdict=shown,
         primary=primary,
         numbers=numbers,
+        clause=clause(numbers[primary]),
     )
+
+
+def clause(auc: Number) -> str:
+    """Returns what somebody can do who tells members apart as well as that."""
+    told = f"{percent(auc.value)} of pairs are told apart, 50% by guessing"
+    return f"tell which {auc.unit}s were trained on ({told})" if auc.value > 0.5 else ""
 
 
 def headline(classifier: str, auc: Number, shown: str) -> str:

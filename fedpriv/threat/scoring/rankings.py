@@ -22,7 +22,7 @@ from fedpriv.threat.access import FieldCandidates, ScrubbedField
 from fedpriv.threat.claims import FieldRanking, RankedField
 from fedpriv.threat.results import Number, Result, Table
 from fedpriv.threat.scoring.registry import OriginalSettings, Scoring, scorer
-from fedpriv.threat.scoring.summaries import digits
+from fedpriv.threat.scoring.summaries import digits, percent
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
 from fedpriv.threat.statistics import CONFIDENCE, Estimate, exchanged, share
 from fedpriv.threat.truth import TrueField
@@ -162,6 +162,17 @@ def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
         verdict=verdict(first, (first.control or 0.0) + WORTH),
         primary="first",
         numbers=numbers,
+        clause=clause(first),
+    )
+
+
+def clause(first: Number) -> str:
+    """Returns what somebody can do whose first guess is right as often as that."""
+    if first.control is None:  # without its control it proves nothing
+        return ""
+    return (
+        f"guess {percent(first.value)} of the fields that were removed from training documents at "
+        f"the first attempt, against {percent(first.control)} where nothing can be remembered"
     )
 
 

@@ -16,6 +16,12 @@ RESAMPLES = 1000
 NOTHING = "—"
 """What stands in a table where there is no number."""
 
+
+def percent(share: float) -> str:
+    """Returns a share in percent, with a digit more where it is small."""
+    return f"{share:.0%}" if share in (0.0, 1.0) or share >= 0.01 else f"{share:.1%}"
+
+
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 

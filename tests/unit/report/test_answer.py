@@ -21,11 +21,11 @@ AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
 PAGES = Result(
     "pages",
     "recovered from one message: the private fields at 100.7 dB",
-    {"exact_match": 0.75, "ocr_ceiling": 0.8, "psnr_roi": 100.7, "template_psnr_roi": 9.6},
     threat_model={"Transcript": True, "BatchKnowledge": True},
     verdict=LEAK,
     primary="pages_recovered",
     numbers={"pages_recovered": Number(0.6, (0.4, 0.8), 30, "message", 0.02, 0.1, 0.0001)},
+    clause="restore 60% of the pages in a client's update, 2% by chance",
 )
 MEMBERS = Result(
     "membership",
@@ -34,6 +34,7 @@ MEMBERS = Result(
     verdict=LEAK,
     primary="apk",
     numbers={"apk": AUC},
+    clause="tell which providers were trained on",
 )
 
 
@@ -55,70 +56,15 @@ def test_nothing_is_known_where_nothing_was_attacked():
 
 def test_a_stolen_page_comes_first_and_says_who_can_read_it():
     assert said(pmia=MEMBERS, closed_form=PAGES) == (
-        "The server can restore 60% of the pages in a client's update, 2% by chance, and read 75% "
-        "of their private fields, where 80% can be read on the page itself. Whoever can query the "
-        "model can tell which providers were trained on (83% of pairs are told apart, 50% by "
-        "guessing)."
+        "The server can restore 60% of the pages in a client's update, 2% by chance. Whoever can "
+        "query the model can tell which providers were trained on."
     )
 
 
-@pytest.mark.parametrize(
-    ("details", "words"),
-    [
-        ({"exact_match": 0.8, "ocr_ceiling": 0.8}, "as many as on the page itself"),
-        ({"exact_match": 0.8}, "by chance, and read 80% of their private fields."),
-        ({"psnr_roi": 14.0, "template_psnr_roi": 9.6}, "at least in part (14 dB, the empty form"),
-        ({"exact_match": 0.0, "psnr_roi": 14.0}, "at least in part (14 dB)."),
-        ({}, "restore 60% of the pages in a client's update, 2% by chance."),
-        ({"by_message": [{"client": None}]}, "60% of the pages in a sum of updates, 2% by chance."),
-        ({"by_message": [{"client": 3}]}, "60% of the pages in a client's update, 2% by chance."),
-        ({"by_message": 7}, "60% of the pages in a client's update, 2% by chance."),
-    ],
-)
-def test_what_was_read_is_said_by_what_was_measured(details, words):
-    assert words in said(a=dataclasses.replace(PAGES, details=details))
-
-
-@pytest.mark.parametrize(
-    ("primary", "words"),
-    [
-        ("private_text", "read all words of 60% of the private fields in a client's update, 2%"),
-        ("answer_exact", "read 60% of the answers in a client's update, 2% by chance."),
-        ("token_set_recall", "read 60% of the different words in a client's update, 2% by chance."),
-    ],
-)
-def test_what_was_read_is_said_by_the_number_of_the_verdict(primary, words):
-    """And not by how many tokens were found with their repetitions."""
-    numbers = {primary: PAGES.numbers["pages_recovered"]}
-    details = {"token_recall": 0.25, primary: 0.6}
-    assert words in said(
-        a=dataclasses.replace(PAGES, details=details, primary=primary, numbers=numbers)
-    )
-
-
-@pytest.mark.parametrize(
-    ("kind", "control", "words"),
-    [
-        (
-            "rankings",
-            0.125,
-            "Whoever can query the model can guess 83% of the fields that were removed from "
-            "training documents at the first attempt, against 12% where nothing can be remembered.",
-        ),
-        (
-            "memorisation",
-            0.004,
-            "Whoever can query the model can get answers that were removed from the page: 83% of "
-            "those that were trained on, against 0.4% of the others.",
-        ),
-        # Without its control the number of a leak proves nothing, so that the attack's own words
-        # are told.
-        ("memorisation", None, "The attack a found a leak: apk has AUC 0.830."),
-    ],
-)
-def test_what_a_model_gives_away_is_told_against_its_control(kind, control, words):
-    number = dataclasses.replace(AUC, control=control)
-    assert said(a=dataclasses.replace(MEMBERS, kind=kind, numbers={"apk": number})) == words
+def test_what_a_scorer_says_of_a_file_from_elsewhere_is_no_markup():
+    own = dataclasses.replace(PAGES, clause="read <b>all</b>\nof it " + "x" * 500)
+    assert "\n" not in said(a=own)
+    assert len(said(a=own)) < 400
 
 
 def test_other_attacks_are_told_beside_a_leak():
@@ -133,8 +79,8 @@ def test_other_attacks_are_told_beside_a_leak():
 def test_of_several_attacks_of_one_onlooker_the_strongest_is_told_with_a_p_over_all():
     weak, strong = judged(LEAK, 0.7, p_value=0.02), judged(LEAK, 0.9, p_value=0.001)
     assert said(pmia=weak, rmia=strong).startswith(
-        "Whoever can query the model can tell which providers were trained on (90% of pairs are "
-        "told apart, 50% by guessing, by rmia, p 0.002 over all attacks). 1 more attack"
+        "Whoever can query the model can tell which providers were trained on, by rmia, p 0.002 "
+        "over all attacks. 1 more attack"
     )
 
 

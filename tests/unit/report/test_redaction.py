@@ -82,6 +82,8 @@ def folder(tmp_path):
         primary="pages_recovered",
         numbers={"pages_recovered": Number(0.6, None, 1, "message", 0.0), PROVIDERS[2]: AUC},
         public=True,
+        clause="restore 60% of the pages in a client's update, and read 75% of their private "
+        f"fields, such as {PROVIDERS[0]}",
     )
     (place / "result.json").write_text(json.dumps(dataclasses.asdict(result)))
     return path
@@ -222,6 +224,7 @@ def test_what_others_wrote_into_a_result_is_left_out(folder):
     table = {"headings": ["who", secret], "rows": [[secret, "0.9 dB"]], "public": True}
     foreign = {
         "headline": f"read {secret}",
+        "clause": f"read {secret}",
         "notes": [secret],
         "assumptions": [secret],
         "left_out": {secret: 2},
@@ -244,6 +247,9 @@ def test_what_others_wrote_into_a_result_is_left_out(folder):
     assert "Yarrow" not in page
     for kept in ("its main number is 0.9, against 0.5", "attack 1", "0.9 dB", "1 figure left out"):
         assert kept in page, kept
+    rewrite(folder, RESULT.replace("closed_form", "on our Yarrow data"), verdict="leak")
+    assert f"can read {secret}" in text_of(render(read_run(folder)))
+    assert secret not in redacted(folder)
 
 
 def test_a_result_that_cannot_be_read_quotes_nothing(folder):

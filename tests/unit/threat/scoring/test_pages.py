@@ -18,12 +18,14 @@ from fedpriv.models.page_geometry import in_model_pixels
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.access import BatchKnowledge, Known
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
-from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number
 from fedpriv.threat.scoring.exchange import units_of
 from fedpriv.threat.scoring.pages import (
     PAGE_SCORES,
     TEXT_SCORES,
+    Judged,
     PageSettings,
+    clause,
     matched,
     score,
     score_batches,
@@ -555,3 +557,47 @@ def test_an_attack_that_ends_below_the_template_shows_nothing():
     assert found.headline.endswith("; the attack failed, which does not make the federation safe")
     white = [RecoveredBatch(key, WHITE.astype(np.float32), None) for key in truths]
     assert result_of(white, truths, WHITE).verdict == NONE_SHOWN
+
+
+RECOVERED = Number(0.6, (0.4, 0.8), 30, "message", 0.02, 0.1, 0.0001)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "exact", "words"),
+    [
+        ({"exact_match": 0.8, "ocr_ceiling": 0.8}, 0, "as many as on the page itself"),
+        (
+            {"exact_match": 0.75, "ocr_ceiling": 0.8, "psnr_roi": 100.7},
+            0,
+            "restore 60% of the pages in a client's update, 2% by chance, and read 75% of their "
+            "private fields, where 80% can be read on the page itself",
+        ),
+        ({"exact_match": 0.8}, 0, "by chance, and read 80% of their private fields"),
+        (
+            {"psnr_roi": 14.0, "template_psnr_roi": 9.6},
+            0,
+            "at least in part (14 dB, the empty form",
+        ),
+        ({"exact_match": 0.0, "psnr_roi": 14.0}, 0, "at least in part (14 dB)"),
+        ({"psnr_roi": 101.0}, 3, "to the last pixel (101 dB)"),
+        ({}, 0, "restore 60% of the pages in a client's update, 2% by chance"),
+    ],
+)
+def test_what_was_read_is_said_by_what_was_measured(numbers, exact, words):
+    judged = Judged({"pages_recovered": RECOVERED}, "pages_recovered", LEAK, exact)
+    assert words in clause(numbers, judged, summed=False)
+    assert "of the pages in a sum of updates" in clause(numbers, judged, summed=True)
+
+
+@pytest.mark.parametrize(
+    ("primary", "words"),
+    [
+        ("private_text", "read all words of 60% of the private fields in a client's update, 2%"),
+        ("answer_exact", "read 60% of the answers in a client's update, 2% by chance"),
+        ("token_set_recall", "read 60% of the different words in a client's update, 2% by chance"),
+    ],
+)
+def test_what_was_read_is_said_by_the_number_of_the_verdict(primary, words):
+    """And not by how many tokens were found with their repetitions."""
+    judged = Judged({primary: RECOVERED}, primary, LEAK, 0)
+    assert words in clause({"token_recall": 0.25, primary: 0.6}, judged, summed=False)

@@ -1,5 +1,7 @@
 """Tables, headline and figures of attacks on providers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from fedpriv.report import render
 from fedpriv.threat.attack import Remarks
 from fedpriv.threat.claims import MembershipScores
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number, Result
+from fedpriv.threat.scoring import memorisation, providers, rankings
 from fedpriv.threat.scoring.providers import (
     MOST_CURVES,
     WORTH,
@@ -171,3 +174,21 @@ def test_scores_of_unknown_providers_are_refused():
     scoring = Scoring(Truth(), {}, AttackSettings(), np.random.default_rng(0), 0.0, None, Remarks())
     with pytest.raises(ValueError, match="mine scores providers that the run does not know: z"):
         classifiers([claim], scoring)
+
+
+def test_what_a_leak_lets_somebody_do_is_said_against_its_control():
+    number = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
+    assert providers.clause(number) == (
+        "tell which providers were trained on (83% of pairs are told apart, 50% by guessing)"
+    )
+    assert providers.clause(replace(number, value=0.4)) == ""
+    assert rankings.clause(replace(number, control=0.125)) == (
+        "guess 83% of the fields that were removed from training documents at the first attempt, "
+        "against 12% where nothing can be remembered"
+    )
+    assert memorisation.clause(replace(number, control=0.004)) == (
+        "get answers that were removed from the page: 83% of those that were trained on, against "
+        "0.4% of the others"
+    )
+    for module in (rankings, memorisation):  # without its control the number proves nothing
+        assert module.clause(replace(number, control=None)) == ""
