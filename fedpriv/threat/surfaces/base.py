@@ -211,7 +211,7 @@ def _labels(run: AttackedRun) -> tuple[str, ...]:
     return tuple((public or {}).get("labels", ()))
 
 
-def wanted(access: type) -> dict[str, tuple[type, bool]]:
+def wanted(access: type) -> dict[str, tuple[type[Surface], bool]]:
     """Returns, for each field of an access dataclass, its type and whether it is optional.
 
     Raises:
@@ -222,7 +222,7 @@ def wanted(access: type) -> dict[str, tuple[type, bool]]:
             f"{access!r} is no access: expected a dataclass whose fields have the types of "
             "fedpriv.threat.access"
         )
-    found: dict[str, tuple[type, bool]] = {}
+    found: dict[str, tuple[type[Surface], bool]] = {}
     hints = typing.get_type_hints(access)
     for field in dataclasses.fields(access):
         hint = hints[field.name]
@@ -231,5 +231,10 @@ def wanted(access: type) -> dict[str, tuple[type, bool]]:
         if len(kinds) != 1 or not (isinstance(kinds[0], type) and issubclass(kinds[0], Surface)):
             known = ", ".join(sorted(SURFACES))
             raise TypeError(f"{access.__name__}.{field.name}: {hint} is none of {known}")
+        if kinds[0].granted.__qualname__ == Surface.granted.__qualname__:
+            raise TypeError(
+                f"{access.__name__}.{field.name}: nothing says when a run grants a "
+                f"{kinds[0].__name__}: give it a class method `granted`"
+            )
         found[field.name] = kinds[0], union
     return found

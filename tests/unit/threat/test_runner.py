@@ -31,10 +31,12 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat.access import Architecture, BatchKnowledge, BlackBox, Transcript
-from fedpriv.threat.attack import AttackContext, NotApplicable, told_once
+from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, told_once
 from fedpriv.threat.claims import RecoveredBatch
 from fedpriv.threat.runner import run_attack_on
+from fedpriv.threat.settings import AttackSettings, at_least
 from fedpriv.threat.surfaces import transcript
+from fedpriv.threat.surfaces.base import SERVER, Surface, onlooker, wanted
 from fedpriv.threat.surfaces.batches import Assumed, load_known
 from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.threat.truth import TruthStore
@@ -262,6 +264,68 @@ def test_a_setting_that_the_attack_has_no_use_for_is_refused(folder):
     told = r"known=0\.3: nothing that this attack uses depends on it; it takes assume, clients"
     with pytest.raises(ValueError, match=told):
         attacked(folder, ClosedForm(), SMALL, known=0.3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveSettings(AttackSettings):
+    lines: int = 1
+
+    def __post_init__(self):
+        super().__post_init__()
+        at_least(1, lines=self.lines)
+
+
+@dataclass(frozen=True)
+class Curve(Surface, onlooker=SERVER, takes=CurveSettings):
+    """The metrics of a run: a surface of one's own."""
+
+    rows: tuple[str, ...]
+
+    @classmethod
+    def granted(cls, run):
+        rows = run.folder.records("metrics.jsonl")
+        if not rows:
+            raise NotGranted("the run has no metrics", "a round")
+        shown = tuple(map(str, rows[: run.settings.of(CurveSettings).lines]))
+        return Curve(shown), ("the metrics can be read",)
+
+
+@dataclass(frozen=True)
+class CurveAccess:
+    curve: Curve
+
+
+@dataclass(frozen=True)
+class ReadsTheCurve:
+    def run(self, access: CurveAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
+        context.remarks.details["read"] = len(access.curve.rows)
+        return ()
+
+
+def test_a_surface_of_ones_own_is_one_class(folder):
+    found = attacked(folder, ReadsTheCurve(), SMALL, "own", lines=2)
+    assert (found["read"], found["threat_model"]) == (1, {"Curve": True})
+    assert found["assumptions"] == ("the metrics can be read",)
+    assert found["settings"]["lines"] == "2"
+    assert onlooker([Curve]).who == "the server"
+    with pytest.raises(ValueError, match="lines=0: expected at least 1"):
+        attacked(folder, ReadsTheCurve(), SMALL, "own", lines=0)
+    with pytest.raises(ValueError, match="lines=2: nothing that this attack uses depends on it"):
+        attacked(folder, ClosedForm(), SMALL, lines=2)
+    (folder / "metrics.jsonl").unlink()
+    refused = attacked(folder, ReadsTheCurve(), SMALL, "refused")
+    assert refused["headline"] == (
+        "not granted, because Curve: the run has no metrics; granted by a round"
+    )
+
+
+def test_a_surface_that_nothing_grants_is_named():
+    class Nowhere(Surface):
+        pass
+
+    access = dataclasses.make_dataclass("Access", [("nowhere", Nowhere)])
+    with pytest.raises(TypeError, match=r"Access.nowhere: .* a class method `granted`"):
+        wanted(access)
 
 
 @dataclass(frozen=True)
