@@ -50,9 +50,9 @@ from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.studies.running import run_attack
 from fedpriv.threat.attack import Attack
+from fedpriv.threat.results import Result
 from fedpriv.threat.surfaces.held_out import KeepHeldOut
 from fedpriv.threat.surfaces.server import KeepTranscript
-from fedpriv.threat.results import Result
 from fedpriv.training.loops import Optimizer
 
 CLIENTS, ROUNDS, OTHERS = 4, 6, 8

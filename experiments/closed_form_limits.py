@@ -55,8 +55,8 @@ from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch,
 from fedpriv.threat.access import Known
 from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.claims import RecoveredBatch
-from fedpriv.threat.surfaces.batches import PrivatePages
 from fedpriv.threat.scoring.pages import score
+from fedpriv.threat.surfaces.batches import PrivatePages
 from fedpriv.threat.truth import Truth
 from fedpriv.training.loops import Optimizer
 

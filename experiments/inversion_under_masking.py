@@ -51,10 +51,9 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.strategies.fedsgd import FedSGD
 from fedpriv.threat.attack import Attack
-from fedpriv.threat.surfaces.server import KeepTranscript
-from fedpriv.threat.surfaces.batches import Assumed
 from fedpriv.threat.runner import run_attack_on
-from fedpriv.threat.settings import AttackSettings
+from fedpriv.threat.surfaces.batches import Assumed
+from fedpriv.threat.surfaces.server import KeepTranscript
 
 MODEL = functools.partial(layoutlmv3, task="answers", size="small")
 CLIENTS = 8
@@ -103,7 +102,7 @@ def measure(seed: int) -> Iterator[Row]:
         The scores of every message, or why an attack does not apply.
     """
     tuned = functools.partial(GradientInversion, gi_dqa_tuned(EVALUATIONS))
-    settings = AttackSettings(assume=Assumed(text="given"))
+    settings = {"assume": Assumed(text="given")}
     with tempfile.TemporaryDirectory() as runs:
         plain, masked = (federated(Path(runs), seed, masking) for masking in (None, MASKING))
         blind = with_random_words(masked, np.random.default_rng(seed))

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from fedpriv.data.documents_on_disk import keep_documents, kept_documents
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.redaction.painting import lines_of_entity, redact, white
 from fedpriv.federation.dataset import FederatedDataset
-from fedpriv.federation.keep import Prepared
 from fedpriv.models.field_model import as_field_model
 from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.models.readers.reader import Reader, square_pages, words_of_tokens
@@ -42,6 +41,9 @@ from fedpriv.threat.candidates import Candidates
 from fedpriv.threat.settings import AttackSettings, at_least
 from fedpriv.threat.surfaces.base import WINDOWS, AttackedRun, InWords, Surface
 from fedpriv.threat.truth import TrueField, TruthStore, save_fields
+
+if TYPE_CHECKING:  # so that attacks need no Flower
+    from fedpriv.federation.keep import Prepared
 
 FIELDS = "fields"
 PUBLIC = f"{FIELDS}/public.json"

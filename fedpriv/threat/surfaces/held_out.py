@@ -13,12 +13,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fedpriv.data.document import Document
 from fedpriv.data.documents_on_disk import keep_documents, kept_documents, page_digest
 from fedpriv.federation.dataset import FederatedDataset
-from fedpriv.federation.keep import Prepared
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.run_folder import START, RunFolder
@@ -27,6 +26,9 @@ from fedpriv.threat.attack import NotGranted
 from fedpriv.threat.settings import AttackSettings, at_least, between_0_and_1
 from fedpriv.threat.surfaces.base import AttackedRun, InWords, Surface
 from fedpriv.threat.truth import TruthStore, save_parts
+
+if TYPE_CHECKING:  # so that attacks need no Flower
+    from fedpriv.federation.keep import Prepared
 
 Documents = Mapping[str, tuple[Document, ...]]
 CANDIDATES = "candidates"

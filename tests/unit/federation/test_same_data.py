@@ -19,7 +19,7 @@ from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.same_data import OtherData
 from fedpriv.models.layoutlmv3 import layoutlmv3
-from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.report.tables import RunFolder
 from fedpriv.strategies.fedavg import FedAvg
 
 COMPANIES = ("Acme", "Globex", "Initech", "Umbrella", "Zeta", "Hooli")
