@@ -84,11 +84,10 @@ def largest_groups(mechanism: Mechanism | None, bound: FederatedDataset) -> dict
             larger["question"] = bound.train.column(QUESTION)
     groups = {}
     for unit, named in reversed(larger.items()):
-        _, members, sizes = np.unique(named[records], return_inverse=True, return_counts=True)
-        # Each pair of a group and a client once, so that the clients of a group are counted. A
-        # pair is one number, because numpy sorts rows of two a hundred times more slowly.
-        pairs = np.unique(members * len(bound.rows) + held_by[records])
-        clients = np.bincount(pairs // len(bound.rows))
+        members = named[records]
+        # Each pair of a group and a client once, so that the clients of a group are counted.
+        at_clients = np.unique(np.stack([members, held_by[records]]), axis=1)[0]
+        sizes, clients = (np.unique(m, return_counts=True)[1] for m in (members, at_clients))
         group = Group(int(sizes.max()), int(clients.max()))
         if unit != "question" or group.records > 1:  # one example alone is the unit itself
             groups[unit] = group
