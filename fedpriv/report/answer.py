@@ -107,7 +107,7 @@ def _leaks(leaks: Sequence[Finding]) -> str:
         others = [o for o in leaks if (onlooker(o.result), o.result.kind) == (who, one.result.kind)]
         if clause := plain(one.result.clause, LONGEST):
             p = _p_value(one.result)
-            if len(others) > 1 and p is not None:
+            if one.result.kind == "membership" and len(others) > 1 and p is not None:
                 clause += f", by {plain(one.name)}, p {p:.2g} over all attacks"
             told.setdefault(who, []).append(clause)
         else:

@@ -330,7 +330,11 @@ def _result(result: Result, clean: Callable[[str], str], names_known: bool) -> R
         kind=result.kind if result.kind in KINDS else "",
         status=result.status if result.status in STATUSES else "ended early",
         verdict=result.verdict if result.verdict in results.VERDICTS else results.CANNOT_TELL,
-        details={},
+        details={
+            key: value
+            for key, value in result.details.items()
+            if key in SCORES and isinstance(value, int | float)
+        },
         settings={},
         threat_model={clean(name): given for name, given in result.threat_model.items()},
     )
@@ -425,3 +429,7 @@ def _with_keys(value: Any, clean: Callable[[str], str]) -> Any:
     if isinstance(value, list | tuple):
         return [_with_keys(inner, clean) for inner in value]
     return clean(value) if isinstance(value, str) else value
+
+
+SCORES = ("exact_match", "ocr_ceiling", "psnr_roi", "template_psnr_roi")
+"""Numbers of a result that a redacted report lists."""
