@@ -60,20 +60,22 @@ def largest_groups(mechanism: Mechanism | None, bound: FederatedDataset) -> dict
     augmentation has made of them. For the person who runs the simulation: these numbers are
     computed from private data, and no ε covers them.
     """
-    if mechanism is None or mechanism.unit == "client" or not len(bound.train):
-        return {}
-    held_by = np.empty(len(bound.train), np.int64)
+    held_by = np.full(len(bound.train), -1)
     for client, rows in enumerate(bound.rows):
         held_by[rows] = client
+    held = np.flatnonzero(held_by >= 0)  # what nobody holds is not trained on
+    if mechanism is None or mechanism.unit == "client" or not len(held):
+        return {}
     columns = bound.train.columns
     larger: dict[str, NDArray[np.int64]] = {}
     if len(bound.rows) > 1:  # the only client is who trains: nobody to be protected from it
         larger["client"] = held_by
     if mechanism.unit == "provider":
         # One record for each provider, wherever its first example is.
-        _, records = np.unique(bound.train.column(PROVIDER), return_index=True)
+        _, first = np.unique(bound.train.column(PROVIDER)[held], return_index=True)
+        records = held[first]
     else:
-        records = np.arange(len(bound.train))
+        records = held
         if PROVIDER in columns:
             larger["provider"] = bound.train.column(PROVIDER)
         if DOCUMENT in columns:

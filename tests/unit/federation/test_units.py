@@ -92,6 +92,28 @@ def test_a_document_that_is_dealt_to_several_clients_is_told_as_such():
     assert groups["client"] == Group(4)
 
 
+def test_what_no_client_holds_counts_for_nothing():
+    """Three rows of one letter are held, of the 24 that there are."""
+    found = bound()
+    few = dataclasses.replace(found, rows=(found.rows[0][:3], found.rows[1][:0]))
+    expected = {"document": Group(3), "provider": Group(3), "client": Group(3)}
+    assert largest_groups(EXAMPLES, few) == expected
+    nobody = dataclasses.replace(found, rows=(found.rows[0][:0], found.rows[1][:0]))
+    assert largest_groups(EXAMPLES, nobody) == {}
+
+
+def test_a_provider_counts_where_it_is_held():
+    """Not where its first example lies, which nobody holds here."""
+    found = toy_private.provider_data(clients=3, providers=5).bind(toy_private.Small, 0)
+    owners = found.train.column("provider")
+    later = [
+        np.array([row for row in rows if row != np.flatnonzero(owners == owners[row])[0]], np.int64)
+        for rows in found.rows
+    ]
+    held = dataclasses.replace(found, rows=tuple(later))
+    assert largest_groups(PROVIDERS, held) == {"client": Group(5)}
+
+
 def test_the_client_is_a_larger_unit_for_providers_too():
     data = toy_private.provider_data(clients=3, providers=5)
     groups = largest_groups(PROVIDERS, data.bind(toy_private.Small, 0))
