@@ -128,7 +128,7 @@ class RunFolder(run_folder.RunFolder):
             columns = ["verdict", "number", "value", "low", "high", "control"]
             parts.append(one_each[columns].to_html(float_format="{:.3g}".format, na_rep="—"))
         if self.has(REPORT):
-            parts.append("<p>The whole report is <code>report.html</code> in that self.</p>")
+            parts.append("<p>The whole report is <code>report.html</code> in that folder.</p>")
         return "".join(parts)
 
 

@@ -104,3 +104,10 @@ def test_metrics_are_those_of_the_file_to_the_digit(folder):
     folder.append("metrics.jsonl", [ROUND])
     (line,) = (folder.path / "metrics.jsonl").read_text().splitlines()
     assert folder.metrics.f1.iloc[0] == json.loads(line)["f1"]
+
+
+def test_a_notebook_says_where_the_whole_report_is(folder):
+    folder.write("report.html", b"<p>")
+    assert folder._repr_html_().endswith(
+        "<p>The whole report is <code>report.html</code> in that folder.</p>"
+    )
