@@ -387,13 +387,19 @@ class RunFolder:
         """
         return self._tensors(name)[0] if self.has(name) else None
 
-    def tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def tensors(
+        self, name: str, *, only_notes: bool = False
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Reads a safetensors file with the notes that stand in it as one JSON object.
+
+        Args:
+            name: of the file.
+            only_notes: whether its tensors stay on the disk.
 
         Raises:
             Damaged: if there is none, or it is not whole, or holds no notes.
         """
-        tensors, metadata = self._tensors(name)
+        tensors, metadata = self._tensors(name, nothing=only_notes)
         try:
             notes = json.loads(metadata[_META])
         except (KeyError, ValueError, RecursionError) as error:
@@ -409,14 +415,17 @@ class RunFolder:
         # One entry, because safetensors writes several in an order that changes by the run.
         self.write(name, save(dict(tensors), {_META: json.dumps(notes)}))
 
-    def _tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    def _tensors(
+        self, name: str, *, nothing: bool = False
+    ) -> tuple[dict[str, Tensor], dict[str, str]]:
         try:
             # By its descriptor, because safetensors opens a path itself, and would follow a link.
             with (
                 run_files.open_file(self.path, name) as opened,
                 safe_open(f"/dev/fd/{opened.fileno()}", framework="pt") as file,
             ):
-                return {k: file.get_tensor(k) for k in file.keys()}, file.metadata() or {}  # noqa: SIM118
+                names = [] if nothing else file.keys()
+                return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
         except FileNotFoundError as error:
             raise Damaged(f"{self.path} has no {name}") from error
         except (SafetensorError, OSError, ValueError, RuntimeError) as error:

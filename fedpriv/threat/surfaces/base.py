@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from torch import Tensor, nn
 
 from fedpriv.runtime.run_folder import FINAL, RunFolder
-from fedpriv.runtime.tensors import read_tensors
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.threat.attack import NotGranted
 from fedpriv.threat.settings import AttackSettings
@@ -207,7 +206,7 @@ def _labels(run: AttackedRun) -> tuple[str, ...]:
     """Returns the labels of the entities, which a tagging model is built with."""
     public = run.folder.read_json(PUBLIC)
     if public is None and run.folder.has(f"{WINDOWS}.safetensors"):
-        _, public = read_tensors(run.folder, WINDOWS)
+        _, public = run.folder.tensors(f"{WINDOWS}.safetensors", only_notes=True)
     return tuple((public or {}).get("labels", ()))
 
 
@@ -231,7 +230,7 @@ def wanted(access: type) -> dict[str, tuple[type[Surface], bool]]:
         if len(kinds) != 1 or not (isinstance(kinds[0], type) and issubclass(kinds[0], Surface)):
             known = ", ".join(sorted(SURFACES))
             raise TypeError(f"{access.__name__}.{field.name}: {hint} is none of {known}")
-        if kinds[0].granted.__qualname__ == Surface.granted.__qualname__:
+        if not any("granted" in vars(one) for one in kinds[0].__mro__ if one is not Surface):
             raise TypeError(
                 f"{access.__name__}.{field.name}: nothing says when a run grants a "
                 f"{kinds[0].__name__}: give it a class method `granted`"
