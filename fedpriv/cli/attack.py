@@ -47,9 +47,8 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
         from fedpriv.config.reference import reference
         from fedpriv.threat.settings import taken
 
-        attack.parse(overrides)  # says what is wrong
         given = attack.compose(overrides)
-        kind = attack.kind_of_order(given)
+        kind = type(attack.build(given))
         takes = ("attack", *taken(kind), "name")
         print(reference(kind, given=given, sections=takes))
         return 0

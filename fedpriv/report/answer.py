@@ -16,8 +16,10 @@ from fedpriv.threat.surfaces import base
 MOST_LEAKS = 2
 """Leaks that the headline tells; it counts the others."""
 
-LONGEST = 240
-"""Characters that are told of what one attack says."""
+LONGEST = 160
+"""Characters of the headline of an attack whose scorer has no clause."""
+
+LONGEST_CLAUSE = 240
 
 
 def onlooker(result: Result) -> str:
@@ -105,7 +107,7 @@ def _leaks(leaks: Sequence[Finding]) -> str:
     for one in list(by_kind.values())[:MOST_LEAKS]:
         who = onlooker(one.result)
         others = [o for o in leaks if (onlooker(o.result), o.result.kind) == (who, one.result.kind)]
-        if clause := plain(one.result.clause, LONGEST):
+        if clause := plain(one.result.clause, LONGEST_CLAUSE):
             p = _p_value(one.result)
             if one.result.kind == "membership" and len(others) > 1 and p is not None:
                 clause += f", by {plain(one.name)}, p {p:.2g} over all attacks"

@@ -59,6 +59,7 @@ class AttackSettings:
 def composed(parts: Iterable[type[AttackSettings]], base: type[P]) -> type[P]:
     """Returns a subclass of `base` that has the settings of all parts."""
     several = dict.fromkeys((*parts, base))
+    # Python finds no order of bases in which a class comes before one that extends it.
     bases = tuple(
         part
         for part in several

@@ -163,7 +163,7 @@ def _duplicates(bound: FederatedDataset) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutSettings(AttackSettings):
-    """Who is told to the adversary, and who is judged.
+    """Which providers the adversary knows, and which of the others it judges.
 
     Args:
         known: r, the share of the providers whose membership the adversary knows. Half of these

@@ -61,7 +61,7 @@ def test_a_stolen_page_comes_first_and_says_who_can_read_it():
     )
 
 
-def test_what_a_scorer_says_of_a_file_from_elsewhere_is_no_markup():
+def test_a_clause_from_elsewhere_is_one_line_and_cut_where_it_is_too_long():
     own = dataclasses.replace(PAGES, clause="read <b>all</b>\nof it " + "x" * 500)
     assert "\n" not in said(a=own)
     assert len(said(a=own)) < 400
