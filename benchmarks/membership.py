@@ -38,10 +38,9 @@ from fedpriv.data.redaction.clues import without_clues
 from fedpriv.data.redaction.painting import CannotRemove, Redacted
 from fedpriv.models.question_answering import EVALUATION_BATCH
 from fedpriv.models.vt5 import VT5, vt5
-from fedpriv.threat.access import KnownMembershipSplit
+from fedpriv.threat.access import GreyBox, KnownMembershipSplit
 from fedpriv.threat.attack import AttackContext
 from fedpriv.threat.queries import Oracle, Reply, ask
-from fedpriv.threat.access import GreyBox
 
 LEAST_SPEED = 0.9
 """Questions a second, as a share of the bare loop's."""
