@@ -23,7 +23,7 @@ from typing import Any
 
 from fedpriv.report.folder import PICTURES, UNREADABLE, Finding, Partition, Row, Run, Training
 from fedpriv.report.wording import counted
-from fedpriv.threat import results
+from fedpriv.threat import access, results
 from fedpriv.threat.results import Number, Result, Table
 
 NAME, PATH, TEXT = "[name left out]", "[path left out]", "[text left out]"
@@ -45,30 +45,8 @@ STATUSES = (
     *(results.DONE, results.NOTHING_CLAIMED, results.NOT_GRANTED, results.NOT_APPLICABLE),
     UNREADABLE,
 )
-KINDS = (
-    *("pages", "membership", "fields", "rankings", "memorisation", "extraction", "exposure"),
-    "audit",
-)
-"""Kinds of results that fedpriv's scorers make."""
-
-UNITS = (
-    *(
-        "provider",
-        "file",
-        "provider or file",
-        "client",
-        "example",
-        "document",
-        "message",
-        "page",
-        "field",
-        "answer",
-    ),
-)
-"""What the numbers of a result may count."""
-
-OURS = frozenset({"f", "anls", "accuracy", "loss", "train", "seen", "unseen", "exact", "match"})
-"""Words of the metrics that fedpriv computes."""
+OURS = frozenset({"anls", "exact", "f", "file", "or", "rankings", "secret", "seen", "unseen"})
+"""Words of fedpriv's metrics, results and units that its experiment files do not have."""
 
 STRUCTURE = frozenset(
     {"round", "clients", "seconds", "accepted", "attempts", "bytes_down", "bytes_up", "cut_off"}
@@ -94,8 +72,8 @@ def redact(run: Run) -> Run:
     if run.problems:
         files = counted(len(run.problems), "problem")
         problems = [f"{files} with the run's files, which the full report tells"]
-    return dataclasses.replace(
-        run,
+    return Run(
+        run.folder,
         config=_settings(run.config, clean),
         config_text="",
         rounds={at: _metrics(row, run, types, clean) for at, row in run.rounds.items()},
@@ -120,7 +98,7 @@ def redact(run: Run) -> Run:
             )
             for number, one in enumerate(run.findings, 1)
         ],
-        planned=_cleaned(run.planned, clean),
+        planned=_cleaned(run.planned, lambda name: public_name(name, NAME, clean)),
     )
 
 
@@ -201,16 +179,16 @@ def _any(names: Iterable[str]) -> str:
 
 @functools.cache
 def vocabulary() -> frozenset[str]:
-    """Returns the words that fedpriv's own experiment files have outside of their comments.
+    """Returns fedpriv's own words, and those of its experiment files outside of their comments.
 
-    Nor in the lines that say of which paper a table is, which name persons.
+    Nor those in the lines that say of which paper a table is, which name persons.
     """
     found: set[str] = set()
     for path in EXPERIMENTS.rglob("*.yaml"):
         text = re.sub(r"(?:^|(?<=\s))#.*", "", path.read_text("utf-8"))
         text = re.sub(r"^paper:.*", "", text, flags=re.MULTILINE)
         found.update(map(str.lower, re.findall(r"[^\W\d_]+", f"{text} {path.stem}")))
-    return frozenset(found)
+    return OURS | found
 
 
 def public_name(
@@ -233,11 +211,18 @@ def renamed(names: Iterable[str], noun: str, clean: Callable[[str], str]) -> dic
     return {name: public_name(name, f"{noun} {number}", clean) for number, name in known}
 
 
+def stamp(value: object) -> str:
+    """Returns a date, a version or a commit as text, and "" for what may be anything else."""
+    text = str(value)
+    rest = re.sub(r"fedpriv|with changes|dev|rc", "", text)
+    return text if re.fullmatch(r"[\da-f\s:.TZ+-]*", rest) else ""
+
+
 def _settings(config: Mapping[str, Any], clean: Callable[[str], str]) -> dict[str, Any]:
     """Returns the settings that a redacted report knows."""
     kept: dict[str, Any] = {"name": public_name(str(config.get("name", "")) or NAME, NAME, clean)}
     kept |= {key: config[key] for key in ("rounds", "seed") if type(config.get(key)) is int}
-    if re.fullmatch(r"[\d\s:.T+-]+", started := str(config.get("started", ""))):
+    if started := stamp(config.get("started")):
         kept["started"] = started
     versions = config.get("versions")
     kept["versions"] = {
@@ -255,10 +240,8 @@ def _metrics(
 
     def shown(key: str) -> str:
         measure, slash, kind = key.partition("/")
-        words = {word.lower() for word in re.findall(r"[^\W\d_]+", measure)}
-        ours = words <= vocabulary() | OURS and clean(measure) == measure
         known = clean(kind) == kind
-        public = measure if ours else f"metric {[*row].index(key) + 1}"
+        public = public_name(measure, f"metric {[*row].index(key) + 1}", clean)
         return public + slash + (kind if known else f"field {types.index(kind) + 1}")
 
     return {
@@ -268,14 +251,17 @@ def _metrics(
     }
 
 
-def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
-    """Returns a JSON value with every text cleaned; keys are fedpriv's own."""
+def _cleaned(value: Any, clean: Callable[[str], str], *, keys: bool = False) -> Any:
+    """Returns a JSON value with every text cleaned; with its keys, where they are not fedpriv's."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
-        return {key: _cleaned(inner, clean) for key, inner in value.items()}
+        return {
+            clean(key) if keys else key: _cleaned(inner, clean, keys=keys)
+            for key, inner in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_cleaned(inner, clean) for inner in value]
+        return [_cleaned(inner, clean, keys=keys) for inner in value]
     return value
 
 
@@ -288,8 +274,9 @@ def _partition(partition: Partition | None, clean: Callable[[str], str]) -> Part
         trained.update(held)
     order = sorted({*trained, *partition.test}, key=lambda name: (-trained[name], name))
     number = {provider: f"provider {place}" for place, provider in enumerate(order, 1)}
+    method = re.sub(r"'[^']*'|\"[^\"]*\"", "…", partition.method)
     return Partition(
-        clean(re.sub(r"'[^']*'|\"[^\"]*\"", "…", partition.method)),
+        public_name(method, "a partition that is left out here", clean),
         {
             client if client.isdigit() else f"client {place}": {
                 number[provider]: documents for provider, documents in held.items()
@@ -315,9 +302,9 @@ def _result(result: Result, clean: Callable[[str], str], names_known: bool) -> R
 
     Where the names of providers are not known, they cannot be taken out, and all words are.
     """
-    result = dataclasses.replace(result, public=result.public and names_known)
+    ours = result.public and names_known
     tables = [table for table in result.tables if table.public]
-    figures = [one for one in result.figures if result.public and one.kind != PICTURES]
+    figures = [one for one in result.figures if ours and one.kind != PICTURES]
     pictures = sum(one.kind == PICTURES for one in result.figures)
     gone = {
         "table": (len(result.tables) - len(tables), TABLE_LEFT_OUT),
@@ -325,110 +312,79 @@ def _result(result: Result, clean: Callable[[str], str], names_known: bool) -> R
         "figure": (len(result.figures) - pictures - len(figures), "left out"),
     }
     notes = [f"{counted(n, noun)} {why}" for noun, (n, why) in gone.items() if n]
-    known = dataclasses.replace(
-        result,
-        kind=result.kind if result.kind in KINDS else "",
-        status=result.status if result.status in STATUSES else "ended early",
-        verdict=result.verdict if result.verdict in results.VERDICTS else results.CANNOT_TELL,
+    known = Result(
+        kind=public_name(result.kind, ""),
+        headline="no number is known",
         details={
             key: value
             for key, value in result.details.items()
             if key in SCORES and isinstance(value, int | float)
         },
-        settings={},
-        threat_model={clean(name): given for name, given in result.threat_model.items()},
-    )
-    return (_in_our_words if result.public else _in_numbers)(known, tables, figures, notes, clean)
-
-
-def _in_our_words(
-    result: Result,
-    tables: Sequence[Table],
-    figures: Sequence[results.Figure],
-    notes: Sequence[str],
-    clean: Callable[[str], str],
-) -> Result:
-    """Returns a result whose texts fedpriv has written, without names and paths."""
-    texts = {
-        field: _cleaned(getattr(result, field), clean)
-        for field in ("headline", "clause", "assumptions", "primary")
-    }
-    return dataclasses.replace(
-        result,
-        **{**texts, "assumptions": tuple(texts["assumptions"])},
-        left_out={clean(why): count for why, count in result.left_out.items()},
-        not_applicable={clean(part): clean(why) for part, why in result.not_applicable.items()},
-        tables=tuple(_table(table, clean, clean) for table in tables),
-        figures=tuple(
-            dataclasses.replace(
-                figure,
-                title=clean(figure.title),
-                data=_with_keys(figure.data, clean),
-                section=clean(figure.section),
-            )
-            for figure in figures
-        ),
-        notes=(*map(clean, result.notes), *notes),
-        numbers={
-            clean(name): dataclasses.replace(one, unit=clean(one.unit))
-            for name, one in result.numbers.items()
+        # Types of access of the user's own bear names that the user chose.
+        threat_model={
+            name if name in access.__all__ else f"access {number}": given
+            for number, (name, given) in enumerate(result.threat_model.items(), 1)
         },
+        status=result.status if result.status in STATUSES else "ended early",
+        verdict=result.verdict if result.verdict in results.VERDICTS else results.CANNOT_TELL,
+        certain=result.certain,
     )
+    if ours:
+        return dataclasses.replace(
+            known,
+            headline=clean(result.headline),
+            clause=clean(result.clause),
+            assumptions=tuple(map(clean, result.assumptions)),
+            left_out={clean(why): count for why, count in result.left_out.items()},
+            not_applicable={clean(part): clean(why) for part, why in result.not_applicable.items()},
+            tables=tuple(_table(table, clean, clean) for table in tables),
+            figures=tuple(
+                results.Figure(
+                    clean(one.kind),
+                    clean(one.title),
+                    _cleaned(one.data, clean, keys=True),
+                    clean(one.section),
+                )
+                for one in figures
+            ),
+            notes=(*map(clean, result.notes), *notes),
+            primary=clean(result.primary),
+            numbers={clean(name): counting(one, clean) for name, one in result.numbers.items()},
+            public=True,
+        )
 
+    def text(said: str) -> str:
+        return said if _NUMERIC.fullmatch(said) else public_name(said, TEXT, clean)
 
-def _in_numbers(
-    result: Result,
-    tables: Sequence[Table],
-    figures: Sequence[results.Figure],
-    notes: Sequence[str],
-    clean: Callable[[str], str],
-) -> Result:
-    """Returns a result whose texts others may have written: its verdict and numbers."""
-
-    def numeric(cell: str) -> str:
-        return cell if _NUMERIC.fullmatch(cell) else public_name(cell, TEXT, clean)
-
-    headline = "no number is known"
     if primary := result.numbers.get(result.primary):
         control = "" if primary.control is None else f", against {primary.control:.3g}"
         headline = f"its main number is {primary.value:.3g}{control}"
+        known = dataclasses.replace(known, headline=headline)
     names = renamed(result.numbers, "number", clean)
     return dataclasses.replace(
-        result,
-        headline=headline,
-        clause="",
-        primary=names.get(result.primary, ""),
-        assumptions=(),
+        known,
         left_out={"reasons that are left out here": sum(result.left_out.values())},
-        not_applicable={},
-        tables=tuple(_table(table, clean, numeric) for table in tables),
-        figures=tuple(figures),
+        tables=tuple(_table(one, clean if result.public else text, text) for one in tables),
         notes=(NOT_OURS, *notes),
-        numbers={names[name]: _number(one) for name, one in result.numbers.items()},
+        primary=names.get(result.primary, ""),
+        numbers={names[name]: counting(one, clean) for name, one in result.numbers.items()},
     )
 
 
-def _number(one: Number) -> Number:
-    return one if one.unit in UNITS else dataclasses.replace(one, unit="unit")
+def counting(one: Number, clean: Callable[[str], str]) -> Number:
+    """Returns a number whose unit is called by one of fedpriv's own words."""
+    return dataclasses.replace(one, unit=public_name(one.unit, "unit", clean))
 
 
-def _table(table: Table, clean: Callable[[str], str], cell: Callable[[str], str]) -> Table:
-    return dataclasses.replace(
-        table,
-        headings=tuple(map(clean, table.headings)),
+def _table(table: Table, text: Callable[[str], str], cell: Callable[[str], str]) -> Table:
+    return Table(
+        headings=tuple(map(text, table.headings)),
         rows=tuple(tuple(map(cell, row)) for row in table.rows),
-        note=clean(table.note),
-        title=clean(table.title),
+        title=text(table.title),
+        note=text(table.note),
+        printed=table.printed,
+        public=True,
     )
-
-
-def _with_keys(value: Any, clean: Callable[[str], str]) -> Any:
-    """Returns the data of a figure with every text cleaned, names of curves too."""
-    if isinstance(value, Mapping):
-        return {_with_keys(key, clean): _with_keys(inner, clean) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_keys(inner, clean) for inner in value]
-    return clean(value) if isinstance(value, str) else value
 
 
 SCORES = ("exact_match", "ocr_ceiling", "psnr_roi", "template_psnr_roi")

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedpriv.report.folder import Row, Run, is_round
+from fedpriv.report.folder import Row, Run
 from fedpriv.report.rounds import (
     all_curves,
     client_count,
@@ -20,6 +20,7 @@ from fedpriv.report.rounds import (
     refused_rounds,
 )
 from fedpriv.report.wording import MOST_LISTED, counted, plural, show_rounds, show_value
+from fedpriv.runtime.run_folder import is_round
 
 FIRST_METRICS = ("f1", "anls", "accuracy", "loss", "precision", "recall", "train_loss")
 MOST_TILES = 6

@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -90,9 +90,16 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run's folder and the files in it."""
+    """A run's folder and the files in it.
+
+    Attributes:
+        path: of the folder.
+        problems: takes in words what cannot be read, which is then taken as if it were not there;
+            None if it raises `Damaged`.
+    """
 
     path: Path
+    problems: list[str] | None = field(default=None, compare=False)
 
     @classmethod
     def create(cls, root: Path | str, name: str) -> RunFolder:
@@ -181,7 +188,7 @@ class RunFolder:
         Raises:
             Damaged: if they are no YAML mapping.
         """
-        text = (self._read(CONFIG) or b"").decode("utf-8", "replace")
+        text = (self.read(CONFIG) or b"").decode("utf-8", "replace")
         try:
             return settings_from(text)
         except ValueError as error:
@@ -209,16 +216,16 @@ class RunFolder:
         Raises:
             Damaged: if it holds anything else.
         """
-        data = self._read(name)
-        if data is None:
-            return None
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise Damaged(f"{self.path / name} is not JSON: {error}") from error
-        if not isinstance(value, kind):
-            expected = "object" if kind is dict else "list"
-            raise Damaged(f"{self.path / name} holds no JSON {expected}")
+        data, value = self.read(name), None
+        with self.noting():
+            if data is not None:
+                try:
+                    value = json.loads(data.decode("utf-8", "replace"))
+                except (ValueError, RecursionError) as error:
+                    raise Damaged(f"{self.path / name} is not JSON: {error}") from error
+                if not isinstance(value, kind):
+                    value, expected = None, "object" if kind is dict else "list"
+                    raise Damaged(f"{self.path / name} holds no JSON {expected}")
         return value
 
     def read_ledger(self) -> dict[str, Any] | None:
@@ -232,17 +239,30 @@ class RunFolder:
         Raises:
             Damaged: if a file is not whole.
         """
+        ledger: dict[str, Any] | None
         ledger, booked = run_files.unchanged(
             self.path / LEDGER, lambda: (self.read_json(LEDGER), self.records(BOOKED))
         )
-        if ledger is None:
-            return None
-        with self.making_sense_of(BOOKED):
-            return with_booked(ledger, booked)
+        if ledger and booked:
+            with self.making_sense_of(BOOKED):
+                ledger = with_booked(ledger, booked)
+        return ledger
 
-    def making_sense_of(self, name: str) -> AbstractContextManager[None]:
-        """Raises `Damaged` with the file's name if the block cannot use what was read from it."""
-        return run_files.making_sense_of(self.path / name)
+    @contextmanager
+    def making_sense_of(self, name: str) -> Iterator[None]:
+        """Takes a file as `Damaged` if the block cannot use what was read from it."""
+        with self.noting(), run_files.making_sense_of(self.path / name):
+            yield
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Ends the block where something is `Damaged`: that is noted in `problems`, or raised."""
+        try:
+            yield
+        except Damaged as error:
+            if self.problems is None:
+                raise
+            self.problems.append(f"{str(error).removeprefix(f'{self.path}/'):.300}")
 
     def has(self, name: str) -> bool:
         """Returns whether there is such a file.
@@ -256,12 +276,19 @@ class RunFolder:
             return False
         return True
 
-    def names(self, place: str, pattern: str) -> list[str]:
+    def names(self, place: str, pattern: str = "*") -> list[str]:
         """Returns the names in a folder of the run folder, sorted; empty where it is not there."""
-        return run_files.names(self.path, place, pattern)
+        found: list[str] = []
+        with self.noting():
+            found = run_files.names(self.path, place, pattern)
+        return found
 
-    def _read(self, name: str) -> bytes | None:
-        return run_files.read(self.path, name)
+    def read(self, name: str) -> bytes | None:
+        """Returns what a file holds, None where there is none."""
+        found = None
+        with self.noting():
+            found = run_files.read(self.path, name)
+        return found
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a file, so that it exists as a whole or not at all."""
@@ -270,7 +297,7 @@ class RunFolder:
     def salt(self) -> str:
         """Returns the salt of the run's noise and masks; empty if this folder has none."""
         with self.making_sense_of(SALT):
-            salt, _, place = (self._read(SALT) or b"").decode("ascii").partition(" ")
+            salt, _, place = (self.read(SALT) or b"").decode("ascii").partition(" ")
         return salt if place == self._place() else ""
 
     def keep_salt(self, salt: str) -> None:
@@ -308,20 +335,24 @@ class RunFolder:
         Raises:
             Damaged: if a line is no JSON object, or one of a run's files without its round.
         """
-        lines = (self._read(name) or b"").decode("ascii", "replace").splitlines()
+        # Not splitlines: it would also cut at characters that are part of a text, such as U+2028.
+        text = (self.read(name) or b"").decode("utf-8", "replace")
+        lines = text.removesuffix("\n").split("\n") if text else []
         records = []
         for number, line in enumerate(lines, 1):
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                if number < len(lines):
-                    raise Damaged(f"{self.path / name}, line {number}: not JSON") from None
-                continue
-            if not isinstance(record, dict):
-                raise Damaged(f"{self.path / name}, line {number}: no JSON object")
-            if name in (METRICS, FAILURES) and not _is_round(record.get("round")):
-                raise Damaged(f"{self.path / name}, line {number}: no number of a round")
-            records.append(record)
+            with self.noting():
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError):
+                    if number < len(lines):
+                        raise Damaged(f"{self.path / name}, line {number}: not JSON") from None
+                    continue
+                if not isinstance(record, dict):
+                    raise Damaged(f"{self.path / name}, line {number}: no JSON object")
+                of_a_round = Path(name).name in (METRICS, FAILURES)
+                if of_a_round and not is_round(record.get("round")):
+                    raise Damaged(f"{self.path / name}, line {number}: no number of a round")
+                records.append(record)
         return records
 
     def forget_after(self, round: int) -> None:
@@ -363,7 +394,7 @@ class RunFolder:
             Damaged: if there is none, or it is not whole, or another round's.
         """
         tensors, meta = self.tensors(_file(round))
-        if meta.get("round") != round or not _is_round(meta["round"]):
+        if meta.get("round") != round or not is_round(meta["round"]):
             raise Damaged(
                 f"{self.path / _file(round)} says that it is of round {meta.get('round')!r}"
             )
@@ -450,7 +481,8 @@ def _file(round: int) -> str:
     return f"{CHECKPOINTS}/round-{round:06d}.safetensors"
 
 
-def _is_round(value: Any) -> bool:
+def is_round(value: object) -> TypeGuard[int]:
+    """Says whether a value of a run's files can be the number of a round."""
     return type(value) is int and 0 <= value < 10**9
 
 

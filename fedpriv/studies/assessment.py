@@ -17,8 +17,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedpriv.report.folder import RunReader
-from fedpriv.report.redaction import UNITS, names_of, public_name, renamed, without
+from fedpriv.report.folder import partition_of
+from fedpriv.report.redaction import counting, names_of, public_name, renamed, stamp, without
 from fedpriv.report.summary import leading_metrics
 from fedpriv.report.wording import as_csv
 from fedpriv.runtime import run_files
@@ -92,7 +92,9 @@ def _redact(found: Assessed, folder: Path) -> Assessed:
     experiments use. Others become numbers; what was typed, and what attacks say, is left out.
     """
     runs = {run for row in found.rows for run in row.runs}
-    partitions = [RunReader(run_files.folder_inside(folder, run)).partition() for run in runs]
+    partitions = [
+        partition_of(RunFolder(run_files.folder_inside(folder, run), problems=[])) for run in runs
+    ]
     clean = without({n for one in partitions if one for n in names_of(one)})
 
     attacks = renamed([*found.attacks, *found.withheld], "attack", clean)
@@ -102,26 +104,25 @@ def _redact(found: Assessed, folder: Path) -> Assessed:
     adversaries = renamed(onlookers, "adversary", clean)
 
     def cell_of(cell: Cell) -> Cell:
-        numbers = {
-            seed: one if one.unit in UNITS else dataclasses.replace(one, unit="unit")
-            for seed, one in cell.numbers.items()
-        }
-        return dataclasses.replace(
-            cell,
-            attack=attacks[cell.attack],
-            adversary=adversaries[cell.adversary],
-            measure=public_name(cell.measure, "success", clean) if cell.measure else "",
+        return Cell(
+            attacks[cell.attack],
+            adversaries[cell.adversary],
+            public_name(cell.measure, "success", clean) if cell.measure else "",
             why=REASON if cell.why else "",
-            runs=(),
-            findings=(),
-            commands=(),
-            numbers=numbers,
+            seeds=cell.seeds,
+            asked=cell.asked,
+            failed=cell.failed,
+            own_leaks=cell.own_leaks,
+            numbers={seed: counting(one, clean) for seed, one in cell.numbers.items()},
+            shared=cell.shared,
         )
 
     return Assessed(
         public_name(found.experiment, "an experiment", clean),
         "fedpriv assess […]",
-        Made(found.made.commit, found.made.date, "on a machine that is left out here"),
+        Made(
+            stamp(found.made.commit), stamp(found.made.date), "on a machine that is left out here"
+        ),
         found.seeds,
         {adversaries[name]: public_name(who, "", clean) for name, who in found.adversaries.items()},
         {attacks[name]: public_name(said, "", clean) for name, said in found.attacks.items()},
@@ -132,6 +133,8 @@ def _redact(found: Assessed, folder: Path) -> Assessed:
                 defence=defences.get(row.defence, row.defence),
                 told="",
                 refused=REASON if row.refused else "",
+                metric=public_name(row.metric, "its metric", clean),
+                unit=public_name(row.unit, "unit", clean),
                 failed=dict.fromkeys(row.failed, REASON),
                 alarms=("a measurement contradicts the ledger, or is blind",) * bool(row.alarms),
                 epsilon={adversaries[name]: size for name, size in row.epsilon.items()},

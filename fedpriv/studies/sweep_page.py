@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import style, svg
-from fedpriv.report.folder import RunReader
-from fedpriv.report.redaction import names_of, public_name, renamed, without
+from fedpriv.report.folder import partition_of
+from fedpriv.report.redaction import names_of, public_name, renamed, stamp, without
 from fedpriv.report.render import page
 from fedpriv.report.wording import (
     aligned,
@@ -384,8 +384,7 @@ def write_page(folder: Path, *, redacted: bool = False) -> Path:
     Raises:
         ValueError: the folder holds no results.json of a sweep.
     """
-    files = RunReader(folder)
-    content = files.mapping(RESULTS)
+    content = RunFolder(folder, problems=[]).read_json(RESULTS)
     try:
         sweep = Recorded.of(content)
     except ValidationError as error:
@@ -396,7 +395,7 @@ def write_page(folder: Path, *, redacted: bool = False) -> Path:
         ) from error
     if redacted:
         runs = sorted({one.run for one in sweep.rows})
-        partitions = [RunReader(_place(folder, run)).partition() for run in runs]
+        partitions = [partition_of(RunFolder(_place(folder, run), problems=[])) for run in runs]
         sweep = redact(sweep, without({n for one in partitions if one for n in names_of(one)}))
     name = REDACTED if redacted else REPORT
     text = html(sweep, redacted=redacted)
@@ -443,7 +442,8 @@ def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:
             for at, part in enumerate(one["comparisons"], 1)
         ]
         text = of_rows(one["text"], f"claim {number}")
-        claims.append({**one, "text": text, "says": "", "note": "", "comparisons": parts})
+        untold = dict.fromkeys(("says", "was", "note"), "")
+        claims.append({**one, **untold, "text": text, "comparisons": parts})
     return replace(
         sweep,
         title=public_name(sweep.title, "A sweep", clean),
@@ -456,8 +456,12 @@ def redact(sweep: Recorded, clean: Callable[[str], str]) -> Recorded:
             replace(
                 one,
                 row=rows[one.row],
+                run="",
                 curve=curves[one.curve],
                 headline="the reason is left out" if one.refused else "",
+                commit=stamp(one.commit),
+                date=stamp(one.date),
+                findings="",
             )
             for one in sweep.rows
         ],

@@ -6,10 +6,11 @@ import re
 
 import pytest
 from PIL import Image
+from private_places import SOMEBODY, places_that_show
 
 from fedpriv.report.build import REDACTED, REPORT, render, write_report
 from fedpriv.report.folder import read_run
-from fedpriv.report.redaction import NAME, PATH, cleaner, public_name
+from fedpriv.report.redaction import NAME, PATH, cleaner, public_name, redact
 from fedpriv.studies.comparison import differences
 from fedpriv.threat.results import LEAK, Figure, Number, Result, Table
 
@@ -286,7 +287,7 @@ def test_a_file_that_leads_elsewhere_is_not_read(folder, tmp_path):
     (folder / "metrics.jsonl").rename(elsewhere)
     (folder / "metrics.jsonl").symlink_to(elsewhere)
     full = text_of(render(read_run(folder)))
-    assert "metrics.jsonl was not read: " in full
+    assert "metrics.jsonl is a symbolic link, which is not followed" in full
     assert "0.125" not in full  # which stands there
     assert "1 problem with the run's files, which the full report tells" in redacted(folder)
 
@@ -349,3 +350,28 @@ def test_a_redacted_comparison_shows_numbers_and_our_classes_only(folder):
     }
     two = run(size=2, _target_="yarrow_fuels.Reader")
     assert list(differences([one, two], redacted=True)) == ["data.size"]
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_no_place_of_a_run_shows_what_somebody_wrote(folder, public):
+    """A name of a provider in any place, or any text in what others than fedpriv have written."""
+    view = {"pld": 8.0, "guarantee": True, "note": "n", "doubts": ["d"], "reasons": {"0": "why"}}
+    private = {"mechanism": {"clip_norm": 1, "asked_epsilon": 8.0, "asked_view": "global"}}
+    told = {"unit": "provider", "delta": 1e-5, "meaning": "m", "uncovered": ["u"]}
+    rewrite(folder, "ledger.json", views={"global": view}, **private, **told)
+    plan = {"noise_multiplier": 1, "rounds": 2, "delta": 1e-5, "strategy": "fl_provider_dp"}
+    views = {"global": {"pld": 3.0}, "server_plain": {"pld": 4.0}}
+    (folder / "budget.json").write_text(json.dumps({**plan, "views": views, "unit": "provider"}))
+    (folder / "retrained" / "branch Ulm").mkdir(parents=True)
+    run = read_run(folder)
+    (finding,) = run.findings
+    result = dataclasses.replace(finding.result, public=public)
+    run = dataclasses.replace(run, findings=[dataclasses.replace(finding, result=result)])
+
+    def kept(changed):
+        return repr(dataclasses.replace(redact(changed), folder=""))
+
+    shown = places_that_show(run, kept, PROVIDERS[1] if public else SOMEBODY)
+    # The page reads known keys of a ledger and of a plan, and fedpriv writes a ledger's sentences.
+    ours = re.compile(r"(ledger|planned)\b.* \." if public else r"ledger\b|planned\b.* \.")
+    assert [place for place in shown if not ours.match(place)] == []

@@ -276,7 +276,7 @@ def test_ignores_the_last_line_of_a_killed_run(folder):
 def test_names_a_broken_line_in_the_middle(folder):
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     (folder / "metrics.jsonl").write_text("\n".join([lines[0], "{oops", *lines[1:]]))
-    assert "metrics.jsonl: line 2 is no JSON object, and was skipped" in text_of(folder)
+    assert "metrics.jsonl, line 2: not JSON" in text_of(folder)
 
 
 def test_draws_what_is_finite_of_odd_metrics(folder):

@@ -3,19 +3,21 @@
 import dataclasses
 import json
 import math
+import re
 from html import unescape
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from private_places import places_that_show
 from scipy import stats
 
 from fedpriv.cli.main import main
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies import assessed, assessment
 from fedpriv.studies.assessed import Cell, DefenceRow
-from fedpriv.studies.assessment import judged
+from fedpriv.studies.assessment import _redact, judged
 from fedpriv.studies.assessment_page import html
 from fedpriv.studies.effects import (
     CANNOT_TELL,
@@ -372,6 +374,15 @@ def test_a_redacted_page_keeps_numbers_and_verdicts_and_no_word_of_others(folder
         [c.verdict for c in one.cells] for one in whole.rows
     ]
     assert [one.utility for one in shown.rows] == [one.utility for one in whole.rows]
+
+
+def test_no_place_of_an_assessment_shows_what_somebody_wrote(folder):
+    told = {"failed1": {"": "MemoryError"}}
+    (folder / "errors.json").write_text(json.dumps(told))
+    shown = places_that_show(assessment.read(folder), lambda one: repr(_redact(one, folder)))
+    # The views of a ledger, and the unit of utility, which is none.
+    ours = re.compile(r"rows \d (measured \.|(utility|start) unit)")
+    assert [place for place in shown if not ours.match(place)] == []
 
 
 @pytest.mark.parametrize("verdict", [LEAK, "cannot_tell"])

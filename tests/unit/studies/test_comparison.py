@@ -177,13 +177,13 @@ def test_a_stolen_page_is_on_the_first_screen_and_in_no_redacted_one(runs, tmp_p
     numbers = {"pages_recovered": Number(1.0, None, 1, "message", 0.0, None, None)}
     result = Result(
         "pages", "x", {"psnr_roi": 95.0}, figures=(stolen,), verdict=LEAK, numbers=numbers,
-        primary="pages_recovered",
+        primary="pages_recovered", clause="restore 100% of the pages in a client's update",
     )  # fmt: skip
     (attack / "result.json").write_text(json.dumps(dataclasses.asdict(result)))
     html = compare(runs, tmp_path / "full.html").html
     header, _, rest = html.partition("</header>")
     assert len(re.findall(r'<img[^>]* src="data:image/png', header)) == 2
-    assert re.search(r"<li>Run 1: An adversary can restore 100% of the pages .*</li>", header)
+    assert re.search(r"<li>Run 1: An adversary can restore 100% of the pages in .*</li>", header)
     assert "data:image" not in rest
     redacted = compare(runs, tmp_path / "both.html", redacted=True).html
     assert "data:image" not in redacted

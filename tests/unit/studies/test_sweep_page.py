@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
+from private_places import places_that_show
 
 from fedpriv.studies.claims import Claim, Measured, verdicts
 from fedpriv.studies.sweep_page import (
@@ -14,6 +16,7 @@ from fedpriv.studies.sweep_page import (
     html,
     interval,
     markdown,
+    redact,
     write_page,
 )
 
@@ -185,6 +188,15 @@ def test_a_redacted_sweep_has_no_name_and_no_path(folder):
         "This is a redacted page",
     ):
         assert kept in page, kept
+
+
+def test_no_place_of_a_sweep_shows_what_somebody_wrote(folder):
+    content = json.loads((folder / "results.json").read_text())
+    content["published"] = {"Yarrow": {"psnr": 20.0}}
+    shown = places_that_show(Recorded.of(content), lambda one: repr(redact(one, str)))
+    # What names no row and no column, but says where a number stands; and words of a verdict.
+    ours = re.compile(r"columns \d (path|interval)|rows \d values \.|claims .*( \.|verdict)")
+    assert [place for place in shown if not ours.match(place)] == []
 
 
 def test_a_folder_without_a_sweep_has_no_page(folder):
