@@ -16,17 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.question_answering import DOCUMENT, QUESTION, QuestionAnswerer
-from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import isolated_randomness, reproducible_torch
 from fedpriv.runtime.workers.jobs import Pool
 from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.threat.access import GreyBox, HeldOutDocuments, PublicModel
 from fedpriv.threat.attack import AttackContext, NotApplicable, answering
 from fedpriv.threat.checks import check_choices, check_least, check_share
+from fedpriv.threat.kept import Kept
 from fedpriv.threat.queries import losses
 from fedpriv.training.loops import Optimizer, train_steps
 
@@ -182,28 +181,29 @@ class Course:
             )
         return model.eval()
 
-    def fingerprint(self, reference: Reference) -> str:
-        """Returns a name for all that the losses of a reference depend on."""
-        parts = {
-            "model": of_model(self.model),
-            "lessons": of_rows(self.lessons, reference.rows),
-            "questions": of_rows(self.questions, range(len(self.questions))),
-            "training": [repr(self.optimizer), self.steps, self.batch_size, self.threads],
-            "device": self.model.device.type,
-            "seed": [reference.seed, str(reference.shuffle.bit_generator.state)],
-        }
-        return fingerprint(parts)
+    def kept(self, reference: Reference) -> Kept:
+        """Returns the file of the losses of a reference."""
+        return Kept.of(
+            self.folder,
+            "losses",
+            model=self.model,
+            lessons=self.lessons.take(reference.rows),
+            questions=self.questions,
+            training=[self.optimizer, self.steps, self.batch_size, self.threads],
+            device=self.model.device.type,
+            seed=[reference.seed, str(reference.shuffle.bit_generator.state)],
+        )
 
 
 def reference_losses(course: Course, reference: Reference) -> list[float]:
     """Returns the losses of one reference model on all questions; trains it if need be."""
-    folder, file = RunFolder.made(course.folder), f"{course.fingerprint(reference)}.json"
-    kept: list[float] | None = folder.read_json(file, list)
-    if kept is None:
+    kept = course.kept(reference)
+    losses: list[float] | None = kept.state()
+    if losses is None:
         with reproducible_torch(course.threads, str(course.model.device)):
-            kept = losses_of(course.trained(reference), course.questions).tolist()
-        folder.write_json(file, kept)
-    return kept
+            losses = losses_of(course.trained(reference), course.questions).tolist()
+        kept.write(losses)
+    return losses
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ numbers. [MASK] and [PAD] are never proposed [ours].
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,14 +27,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
-from fedpriv.attacks.cdmi.decoding import Baseline, Decoder, Path
-from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
+from fedpriv.attacks.cdmi.decoding import Baseline, Decoder, Done, Path
 from fedpriv.attacks.cdmi.generator import RANDOM, Training, check_baseline, public_mlm, untrained
 from fedpriv.attacks.cdmi.likelihoods import Sampling
 from fedpriv.attacks.cdmi.membership import Metric, confidences, public_confidence
-from fedpriv.attacks.cdmi.progress import Done, Progress
 from fedpriv.attacks.cdmi.public_data import PublicData
 from fedpriv.attacks.cdmi.tuning import Tuning, rehearse
 from fedpriv.attacks.cdmi.windows import Windows, device_of, gaussian_like, looked_at
@@ -52,6 +52,7 @@ from fedpriv.threat.access import (
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.checks import check_least
 from fedpriv.threat.claims import Attempt, FieldGuesses, Reconstruction
+from fedpriv.threat.kept import Kept
 
 FLAT = 1.1
 """Where the target's likelihood raises a token by less than this factor in half of the places, its
@@ -297,8 +298,9 @@ class _Run:
 
     def all(self, fields: Sequence[ScrubbedField], context: AttackContext) -> dict[int, Done]:
         """Attacks the fields, or takes up what an earlier run has done of them."""
-        progress = Progress(context.scratch, f"cdmi-{self._name(fields)}")
-        done = progress.read()
+        kept = self._kept(context.scratch, fields)
+        one_of = TypeAdapter(Done).validate_python
+        done = {one.found.number: one for one in map(one_of, kept.lines())}
         if done:
             context.log(f"{len(done)} of {len(fields)} fields were attacked before")
         # Windows that are about equally long go together: a chunk is as long as its longest.
@@ -310,7 +312,7 @@ class _Run:
             if all(one.number in done for one in chunk):
                 continue
             found = self._attacked(chunk)
-            progress.add(found)
+            kept.add(map(dataclasses.asdict, found))
             done |= {one.found.number: one for one in found}
             speed = sum(one.evaluations for one in found) / sum(one.seconds for one in found)
             fast = f", {speed:.0f} candidates a second" if speed else ""
@@ -378,20 +380,20 @@ class _Run:
         rows = looked_at(model, batch, None if visual == "page" else noise)
         return Windows(model, rows, [one.places for one in chunk], self.settings.batch_size)
 
-    def _name(self, fields: Sequence[ScrubbedField]) -> str:
+    def _kept(self, scratch: pathlib.Path, fields: Sequence[ScrubbedField]) -> Kept:
         settings = dataclasses.asdict(self.settings)
         for name in ("membership", "generator", "public", "tune"):  # PUB-MLM's weights, and w, tell
             del settings[name]
-        return fingerprint(
-            {
-                "settings": settings,
-                "target": of_model(self.target),
-                "generator": of_model(self.generator),
-                "fields": sorted((one.number, *one.places) for one in fields),
-                "rows": of_rows(self.examples, sorted(one.number for one in fields)),
-                "seed": self.seed,
-                "device": device_of(self.target).type,
-            }
+        return Kept.of(
+            scratch,
+            "cdmi",
+            settings=settings,
+            target=self.target,
+            generator=self.generator,
+            fields=sorted((one.number, *one.places) for one in fields),
+            rows=self.examples.take(np.array(sorted(one.number for one in fields))),
+            seed=self.seed,
+            device=device_of(self.target).type,
         )
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedpriv.attacks.cdmi.likelihoods import Sampling, Table, drawn, in_nucleus, spreads
 from fedpriv.attacks.cdmi.windows import Knot, Windows
+from fedpriv.threat.claims import Reconstruction
 
 Baseline = Literal["public", "silent"]
 
@@ -92,6 +93,25 @@ class Say:
     spread: float
     raised: float
     changed: bool
+
+
+@dataclass(frozen=True)
+class Done:
+    """A field that was attacked.
+
+    Attributes:
+        found: what was made of it.
+        evaluations: candidates that were given to the target for it.
+        asked: as many as there had been if no two attempts had shared any.
+        seconds: of wall time, its share of its chunk's.
+        say: the target's, at each place that the attack came to.
+    """
+
+    found: Reconstruction
+    evaluations: int
+    asked: int
+    seconds: float
+    say: tuple[Say, ...] = ()
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,21 +10,19 @@ from typing import Generic, Literal, TypeVar, cast
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from fedpriv.attacks.cdmi.fingerprints import fingerprint, of_model, of_rows
 from fedpriv.attacks.cdmi.windows import device_of
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.field_model import FieldModel, TokenModel
 from fedpriv.models.question_answering import DOCUMENT
-from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.seeds import generator, torch_seed
 from fedpriv.runtime.torch_state import isolated_randomness
 from fedpriv.threat.access import Architecture, PublicModel
 from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.checks import check_choices, check_least, check_share
+from fedpriv.threat.kept import Kept
 from fedpriv.training.loops import Optimizer, train_epoch
 
 M = TypeVar("M", bound=FieldModel)
@@ -200,21 +197,22 @@ def public_mlm(
     chosen = generator(seed, f"{PURPOSE}, held out").choice(len(documents), size, replace=False)
     out = np.isin(examples.column(DOCUMENT), chosen)
     train, held = (examples.take(np.flatnonzero(rows)) for rows in (~out, out))
-    parts = {
-        "start": of_model(model),
-        "rows": of_rows(examples, range(len(examples))),
-        "training": dataclasses.asdict(training),
-        "seed": seed,
-        "device": device_of(model).type,
-    }
-    path = scratch / f"cdmi-public-mlm-{fingerprint(parts)}.safetensors"
-    if path.is_file():
+    kept = Kept.of(
+        scratch,
+        "cdmi-public-mlm",
+        start=model,
+        rows=examples,
+        training=training,
+        seed=seed,
+        device=device_of(model).type,
+    )
+    if weights := kept.state():
         tell(f"{name} was trained before")
-        network.load_state_dict(load_file(path))
+        network.load_state_dict(weights)
     else:
         with isolated_randomness(torch_seed(seed, PURPOSE)):
             _train(network, train, held, training, seed, tell, name)
-        RunFolder.made(scratch).write(path.name, save(_state(network)))
+        kept.write(dict(network.state_dict()))
     return Trained(model, _evaluated(network, held if len(held) else train, seed))
 
 

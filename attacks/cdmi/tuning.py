@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedpriv.attacks.cdmi.decoding import Done
 from fedpriv.attacks.cdmi.generator import Training, public_mlm, started, untrained
 from fedpriv.attacks.cdmi.likelihoods import Likelihood
-from fedpriv.attacks.cdmi.progress import Done
 from fedpriv.data.document import Document
 from fedpriv.data.examples import Examples
 from fedpriv.models.field_model import FieldModel, TokenModel, as_field_model

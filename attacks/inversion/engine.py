@@ -10,7 +10,6 @@ ways agree up to rounding, so what is inverted together decides over the last bi
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 import time
 from collections import defaultdict
@@ -23,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpriv.attacks.inversion import saved
 from fedpriv.attacks.inversion.gradients import (
     Gradients,
     scores,
@@ -35,7 +33,7 @@ from fedpriv.attacks.inversion.objective import GradientDistance, Matched, Objec
 from fedpriv.attacks.inversion.pixels import Canvas, channels
 from fedpriv.attacks.inversion.start import start
 from fedpriv.attacks.victim import Reconstruction, Victim
-from fedpriv.runtime.versions import code, versions_of
+from fedpriv.threat.kept import Kept
 
 Tell = Callable[[str], None]
 
@@ -180,9 +178,9 @@ class _Run:
 
     def finish(self, folder: Path | None, every: int) -> list[_Result]:
         """Goes on until the budget is spent; returns what each attempt came to."""
-        path = None if folder is None else folder / f"{self._fingerprint()}.safetensors"
-        if path is not None and path.is_file():
-            self._load(saved.read(path))
+        kept = self._kept(folder) if folder else None
+        if kept and (state := kept.state()):
+            self._load(state)
         written = self._evaluations
         told = time.monotonic()
         while not self._ended():
@@ -199,13 +197,13 @@ class _Run:
                     f"{many}: {self._evaluations} of {self._method.evaluations} "
                     f"gradients, distance {self._least.mean().item():.3g}, {seconds:.0f} s left"
                 )
-            if path is not None and (self._ended() or self._evaluations - written >= every):
-                saved.write(path, self._state())
+            if kept and (self._ended() or self._evaluations - written >= every):
+                kept.write(self._state())
                 written = self._evaluations
         if not torch.isfinite(self._least).all() and self._method.evaluations:
             self._say("the distance between gradients was not a number: the start is handed back")
-        kept = self._best if self._method.keep == "best" else self._pixels.detach()
-        pages = self._canvas.page(kept.clamp(0, 255)).float().cpu()
+        found = self._best if self._method.keep == "best" else self._pixels.detach()
+        pages = self._canvas.page(found.clamp(0, 255)).float().cpu()
         seconds = self._cpu / self._count
         return [
             (least, Reconstruction(page, self._cost * self._evaluations, seconds, tuple(curve)))
@@ -314,23 +312,20 @@ class _Run:
         self._curves = state["curves"]
         self._optimizer.load_state_dict(state["optimizer"])
 
-    def _fingerprint(self) -> str:
-        """Returns a name for these victims, this method, these starts, and what computes."""
-        computes = code(), versions_of("numpy", "torch", "transformers")
-        parts = computes, self._method, self._gradients.steps, self._pixels.device.type
-        digest = hashlib.sha256(repr(parts).encode())
-        held = {
-            **{f"/at {n}": self._gradients.model.get_parameter(n) for n in self._sent},
-            **self._columns,
-            **self._sent,
-            "/template": self._canvas.template,
-            "/free": self._canvas.free,
-            "/start": self._pixels,
-        }
-        for name, tensor in held.items():
-            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
-            digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()[:24]
+    def _kept(self, folder: Path) -> Kept:
+        """Returns the state of these victims, this method and these starts on this device."""
+        return Kept.of(
+            folder,
+            "inversion",
+            method=self._method,
+            steps=self._gradients.steps,
+            device=self._pixels.device.type,
+            at={name: self._gradients.model.get_parameter(name) for name in self._sent},
+            sent=self._sent,
+            columns=self._columns,
+            canvas=[self._canvas.template, self._canvas.free],
+            start=self._pixels,
+        )
 
 
 def check(victim: Victim, method: Inversion, place: int = 0) -> Matched:

@@ -263,7 +263,7 @@ def test_references_are_not_trained_twice(tmp_path, monkeypatch):
     model = trained(own["p00"] + own["p03"])
     attack = ProviderLiRA(references=4, steps=3, optimizer=SGD)
     first, _ = judged(tmp_path, held, model, attack)
-    one, *_ = sorted((tmp_path / "references").glob("*.json"))
+    one, *_ = sorted((tmp_path / "references").glob("*.safetensors"))
     one.unlink()
     calls, train = [], Course.trained
     monkeypatch.setattr(Course, "trained", lambda *of: calls.append(of) or train(*of))

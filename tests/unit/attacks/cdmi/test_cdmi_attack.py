@@ -10,15 +10,15 @@ import torch
 from pages import page
 from torch import nn
 
-from fedpriv.attacks.cdmi import decoding, fingerprints
+from fedpriv.attacks.cdmi import decoding
 from fedpriv.attacks.cdmi.attack import CDMI, CDMIAccess
-from fedpriv.attacks.cdmi.fingerprints import of_model
 from fedpriv.attacks.cdmi.generator import Training, untrained
 from fedpriv.attacks.cdmi.public_data import PublicData
 from fedpriv.data.document import DocumentSet
 from fedpriv.data.examples import Examples
 from fedpriv.models.encoders.backbones import bros
 from fedpriv.models.field_model import VISUAL
+from fedpriv.threat import kept
 from fedpriv.threat.access import (
     Architecture,
     ModelSeries,
@@ -29,6 +29,7 @@ from fedpriv.threat.access import (
 )
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.claims import PUBLIC
+from fedpriv.threat.kept import fingerprint
 
 PAD, MASK, VOCABULARY, LENGTH = 0, 1, 12, 10
 FIELDS = {0: (3, 4, 5), 1: (2, 3), 2: (5, 6, 7, 8)}
@@ -427,7 +428,7 @@ def test_what_other_code_has_done_is_done_again(bench, monkeypatch):
     guessed(settings, box(same), scrubbed(), bench())
     assert same.rows == 0
 
-    monkeypatch.setattr(fingerprints, "code", lambda: "other code")
+    monkeypatch.setattr(kept, "code", lambda: "other code")
     other, said = Remembers(), []
     guessed(settings, box(other), scrubbed(), bench(said.append))
     assert other.rows > 0
@@ -622,8 +623,8 @@ def test_models_of_the_same_weights_and_other_settings_are_told_apart():
     weights = made().state_dict()
 
     assert all(torch.equal(weights[name], t) for o in others for name, t in o.state_dict().items())
-    assert of_model(made()) == of_model(made())
-    assert len({of_model(model) for model in (made(), *others)}) == 3
+    assert fingerprint({"model": made()}) == fingerprint({"model": made()})
+    assert len({fingerprint({"model": model}) for model in (made(), *others)}) == 3
 
 
 def test_noise_takes_the_place_of_the_page_in_the_target_only(bench):

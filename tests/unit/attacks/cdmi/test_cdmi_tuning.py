@@ -7,8 +7,8 @@ from attacked import attacked
 from toy_fields import Follows, federation, page
 
 from fedpriv.attacks.cdmi.attack import CDMI
+from fedpriv.attacks.cdmi.decoding import Done
 from fedpriv.attacks.cdmi.generator import Training
-from fedpriv.attacks.cdmi.progress import Done
 from fedpriv.attacks.cdmi.tuning import Rehearsal, Tuning
 from fedpriv.threat.claims import PUBLIC, Attempt, Reconstruction
 from fedpriv.threat.surfaces.fields import KeepScrubbed, scrub

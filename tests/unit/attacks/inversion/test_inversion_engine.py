@@ -8,7 +8,7 @@ import pytest
 import torch
 from pages import page
 
-from fedpriv.attacks.inversion import Inversion, Objective, engine, invert
+from fedpriv.attacks.inversion import Inversion, Objective, invert
 from fedpriv.attacks.inversion.drift import read
 from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.inversion.objective import GradientDistance
@@ -20,6 +20,7 @@ from fedpriv.models.donut import donut
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.threat import kept
 from fedpriv.training.loops import Optimizer
 
 SIDE = 32
@@ -378,7 +379,7 @@ def test_a_damaged_state_is_named(known, tmp_path):
     one(known[0], gi_dqa_tuned(2), checkpoint=tmp_path)
     (path,) = tmp_path.glob("*.safetensors")
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"cannot be read as the state of an inversion.*delete it"):
+    with pytest.raises(ValueError, match=r"cannot be read as the state of an attack.*delete it"):
         one(known[0], gi_dqa_tuned(2), checkpoint=tmp_path)
 
 
@@ -389,7 +390,7 @@ def test_another_method_victim_or_code_does_not_take_up_a_state(
     one(known[0], gi_dqa_tuned(2, lr=24.0), checkpoint=tmp_path)
     one(victim_of(model, (1,))[0], gi_dqa_tuned(2), checkpoint=tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) == 3
-    monkeypatch.setattr(engine, "code", lambda: "other code")
+    monkeypatch.setattr(kept, "code", lambda: "other code")
     one(known[0], gi_dqa_tuned(2), checkpoint=tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) == 4
 

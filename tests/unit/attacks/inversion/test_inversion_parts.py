@@ -9,7 +9,6 @@ import torch
 from model_checks import LABELS, batch_of
 from torch import nn
 
-from fedpriv.attacks.inversion import saved
 from fedpriv.attacks.inversion.gradients import gradient_of, soft_loss
 from fedpriv.attacks.inversion.objective import FLAT, GradientDistance, Objective, choose
 from fedpriv.attacks.inversion.pixels import Canvas, channels, ink_of
@@ -26,6 +25,7 @@ from fedpriv.models.donut import donut
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.vt5 import vt5
 from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.threat.kept import Kept
 
 ANSWERS = partial(layoutlmv3, task="answers")
 
@@ -297,8 +297,8 @@ def test_states_come_back_as_they_were(tmp_path):
         "texts": {"name": "tensors"},
         "same": torch.zeros(2)[None].expand(2, 2),
     }
-    saved.write(tmp_path / "state.safetensors", state)
-    back = saved.read(tmp_path / "state.safetensors")
+    Kept(tmp_path, "state").write(state)
+    back = Kept(tmp_path, "state").state()
     assert torch.equal(back["tensors"][0], torch.arange(3))
     assert back["tensors"][1] is None
     assert back["tensors"][2].item() == 1.5
