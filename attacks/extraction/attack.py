@@ -24,6 +24,7 @@ from fedpriv.attacks.extraction.asking import Inquiry, Target, ask, ask_trained
 from fedpriv.attacks.extraction.canaries import Chosen, Curation
 from fedpriv.attacks.extraction.canary import Canary
 from fedpriv.attacks.extraction.contexts import REFERENCE, contexts
+from fedpriv.attacks.extraction.memorization import balanced_splits
 from fedpriv.attacks.extraction.paraphrases import Paraphraser, TableParaphraser
 from fedpriv.attacks.extraction.prompts import PROMPTS
 from fedpriv.attacks.extraction.scoring import WITHOUT, ExtractedAnswers, split_name
@@ -34,7 +35,6 @@ from fedpriv.threat.access import BlackBox, Retrain, TrainingDocuments
 from fedpriv.threat.attack import AttackContext, NotApplicable
 from fedpriv.threat.checks import check_choices
 from fedpriv.threat.runner import run_attack_on
-from fedpriv.threat.scoring.extraction import balanced_splits
 from fedpriv.threat.surfaces.retrain import Laboratory, TrainedRun, Variant
 
 Overrides = tuple[str, ...]

@@ -21,11 +21,7 @@ from fedpriv.attacks.extraction.asking import (
     Target,
 )
 from fedpriv.attacks.extraction.canary import Canary, normalised
-from fedpriv.attacks.extraction.prompts import PROMPTS
-from fedpriv.runtime.seeds import generator
-from fedpriv.threat.claims import MEMBER, NON_MEMBER
-from fedpriv.threat.results import CANNOT_TELL, LEAK, Number, Result
-from fedpriv.threat.scoring.extraction import (
+from fedpriv.attacks.extraction.memorization import (
     Scores,
     memorised,
     memorised_share,
@@ -34,6 +30,10 @@ from fedpriv.threat.scoring.extraction import (
     set_sizes,
     sizes_by_repeats,
 )
+from fedpriv.attacks.extraction.prompts import PROMPTS
+from fedpriv.runtime.seeds import generator
+from fedpriv.threat.claims import MEMBER, NON_MEMBER
+from fedpriv.threat.results import CANNOT_TELL, LEAK, Number, Result
 from fedpriv.threat.scoring.membership import Judged, membership_metrics
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.verdicts import exploratory, verdict

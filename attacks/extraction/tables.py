@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fedpriv.attacks.extraction.memorization import histogram, memorised
 from fedpriv.privacy.views import rounded_up
 from fedpriv.threat.results import Figure, Number, Table
 from fedpriv.threat.scoring.exposure import exposure_figures, exposure_tables
-from fedpriv.threat.scoring.extraction import histogram, memorised
 from fedpriv.threat.scoring.summaries import NOTHING, digits, interval, times
 from fedpriv.threat.scoring.verdicts import in_words
 

@@ -8,14 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedpriv.threat.scoring.exposure import (
-    expected_exposure,
-    exposure,
-    exposure_bound,
-    random_rank,
-    rank,
-)
-from fedpriv.threat.scoring.extraction import (
+from fedpriv.attacks.extraction.memorization import (
     Scores,
     balanced_splits,
     histogram,
@@ -24,6 +17,13 @@ from fedpriv.threat.scoring.extraction import (
     rank_test,
     set_sizes,
     sizes_by_repeats,
+)
+from fedpriv.threat.scoring.exposure import (
+    expected_exposure,
+    exposure,
+    exposure_bound,
+    random_rank,
+    rank,
 )
 
 seeds = st.integers(0, 2**32)

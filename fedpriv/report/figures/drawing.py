@@ -249,7 +249,7 @@ def scores(title: str, panels: Mapping[str, Sequence[Sequence[int]]]) -> Chart:
 
     Args:
         title: what they show.
-        panels: by heading, counts as `fedpriv.threat.scoring.extraction.histogram` returns them,
+        panels: by heading, counts of canaries, (K + 1, K + 1): rows by S_E, columns by M_E,
             all for the same K.
     """
     drawn = {name: np.array(panel, dtype=np.int64) for name, panel in panels.items()}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedpriv.threat.scoring.extraction import (
+from fedpriv.attacks.extraction.memorization import (
     Scores,
     assignment_p_value,
     balanced_splits,
