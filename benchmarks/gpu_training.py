@@ -151,6 +151,7 @@ class Laps(Progress):
         self.ends.append(time.monotonic())
 
 
+@functools.cache
 def documents() -> DocumentSet:
     """Returns SROIE's receipts where FEDPRIV_DATA says where they are, else generated invoices."""
     folder = os.environ.get("FEDPRIV_DATA")

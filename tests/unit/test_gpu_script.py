@@ -175,7 +175,7 @@ def script(*arguments, code=None):
 
 
 @pytest.mark.slow
-def test_everything_runs_on_a_cpu_at_tiny_size_and_is_kept(tmp_path, refused):
+def test_everything_runs_on_a_cpu_at_tiny_size(tmp_path, refused):
     path = tmp_path / "cpu.json"
     arguments = ("--size", "tiny", "--device", "cpu", "--json", str(path))
     assert {"flwr", "matplotlib"}.isdisjoint(refused)
@@ -207,15 +207,12 @@ def test_everything_runs_on_a_cpu_at_tiny_size_and_is_kept(tmp_path, refused):
                     speed["bare examples/s"] / speed["examples/s"]
                 )
     assert values["closed_form", "LayoutLMv3, one page"]["every pixel exact"]
-    assert f"{len(values)} rows were measured before and are kept" in script(*arguments)
-    again = {(r["part"], r["name"]): r for r in json.loads(path.read_text())["rows"]}
-    assert all(again[key]["values"] == value for key, value in values.items())
 
 
 @pytest.mark.slow
 def test_without_flower_and_ray_the_rest_runs_and_the_reason_is_told(tmp_path):
     path = tmp_path / "cpu.json"
-    parts = ("--part", "training", "workers", "closed_form", "cdmi")
+    parts = ("--part", "training", "workers", "closed_form")
     arguments = ("--size", "tiny", "--device", "cpu", "--json", str(path), *parts)
     script(*arguments, code=WITHOUT)
     rows = {row["part"]: row for row in json.loads(path.read_text())["rows"]}
@@ -224,4 +221,3 @@ def test_without_flower_and_ray_the_rest_runs_and_the_reason_is_told(tmp_path):
             "there is no flwr; `make gpu-wheels` fetches what is missing"
         )
     assert rows["closed_form"]["values"]["every pixel exact"]
-    assert rows["cdmi"]["values"]
