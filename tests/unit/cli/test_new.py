@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from processes import Forked, run
 
 from fedpriv.cli.main import main
 from fedpriv.cli.new import TEMPLATES, package_name
@@ -76,17 +78,15 @@ def test_an_empty_folder_will_do(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_new_project_runs_and_passes_its_own_tests(tmp_path):
+    assert run("new", "study", cwd=tmp_path)[0] == 0
+    project = tmp_path / "study"
+    assert "  momentum  " in run("list", "strategy", cwd=project)[1]
+    # Apart from this process, which would keep its modules.
+    first = Forked("run", "first", cwd=project)
+    while first.poll() is None:
+        time.sleep(0.05)
+    assert "after 2 rounds" in first.said()
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     environment = {**os.environ, "FEDPRIV_CACHE": str(tmp_path / "cache")}
-
-    def run(*words, folder=tmp_path / "study"):
-        command = [sys.executable, "-m", *words]
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    run("fedpriv", "new", "study", folder=tmp_path)
-    assert "after 2 rounds" in run("fedpriv", "run", "first")
-    assert "  momentum  " in run("fedpriv", "list", "strategy")
-    assert "6 passed" in run("pytest", "-q", "-p", "no:cacheprovider")
+    done = subprocess.run(tests, cwd=project, env=environment, capture_output=True, text=True)
+    assert "6 passed" in done.stdout, done.stdout + done.stderr

@@ -479,7 +479,7 @@ def compiled(monkeypatch):
 
 
 def test_each_layer_of_transformers_is_compiled_for_batches_of_any_size(compiled, documents):
-    model = layoutlmv3(labels=documents.labels, layers=2)
+    model = layoutlmv3(labels=documents.labels, layers=1)
     Computing(compile=True).prepare(model)
     assert compiled == [("LayoutLMv3Layer", {"dynamic": True})] * 2
     copied = copy.deepcopy(model)
@@ -495,7 +495,7 @@ def test_no_layer_is_left_uncompiled_whatever_the_batches(documents, monkeypatch
     torch._dynamo.reset()
     before = torch._dynamo.config.recompile_limit
     try:
-        model = vt5(labels=documents.labels)
+        model = vt5(labels=documents.labels, layers=1)
         computing = Computing(compile=True)
         computing.prepare(model)
         examples = model.encode(documents.documents)

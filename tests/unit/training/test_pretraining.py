@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import multiprocessing
 import pickle
 from dataclasses import dataclass
 
@@ -24,6 +23,8 @@ from fedpriv.federation.loop import Federation, Unworkable
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime import run_files
 from fedpriv.runtime.torch_state import seeded_model
+from fedpriv.runtime.workers.jobs import Pool
+from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.training.adapters import LoRA
 from fedpriv.training.computing import Computing
@@ -260,9 +261,8 @@ def test_a_damaged_file_is_made_again(content, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_at_once_leave_one_whole_file(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(2) as pool:
-        paths = pool.map(weights_in, [tmp_path, tmp_path])
+    both = dict.fromkeys(["one", "other"], tmp_path)
+    paths = [*Pool(2, RaySettings(), print).map(weights_in, both).values()]
     assert paths[0] == paths[1]
     assert [path.name for path in tmp_path.iterdir()] == [paths[0].name]
     elsewhere = pretraining(tmp_path / "here").weights(Tagger)
