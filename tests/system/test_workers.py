@@ -68,8 +68,7 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(workers, ray, inlin
     assert _who(result) == _who(inline) == [(2, 3, "failed"), (3, 1, "failed")]
 
 
-@pytest.mark.parametrize("ray", BOTH, indirect=True)
-def test_clients_remember_whichever_worker_serves_them(ray, tmp_path):
+def test_clients_remember_whichever_worker_serves_them(tmp_path):
     """Masked, in bands and with limits for each provider, and a client that misses a round."""
 
     def ran(runs, **where):
@@ -91,7 +90,7 @@ def test_clients_remember_whichever_worker_serves_them(ray, tmp_path):
             **where,
         ).run(4)
 
-    alone, several = ran(tmp_path / "alone"), ran(tmp_path / "several", workers=2, ray=ray)
+    alone, several = ran(tmp_path / "alone"), ran(tmp_path / "several", workers=2)
     assert weights(several) == weights(alone)
     of, there = (RunFolder.existing(one.run_dir).read_json(LEDGER) for one in (alone, several))
     assert of["spent"]
@@ -106,9 +105,11 @@ def test_another_seed_gives_other_bits(inline, tmp_path):
 
 @pytest.mark.parametrize("ray", BOTH, indirect=True)
 def test_a_dead_and_a_hanging_client_lose_their_round_and_nothing_more(ray, tmp_path):
+    """Each of the three is the second client of its chunk."""
     faults = {"2/3": "raise", "3/1": "hang", "3/5": "exit"}
     timeout = 20.0 if ray.wanted else 5.0  # Ray's workers take seconds to import what they need
-    result = federation(faults, runs=tmp_path, ray=ray, workers=2, client_timeout=timeout).run(4)
+    there = {"ray": ray, "workers": 2, "client_timeout": timeout}
+    result = federation(faults, runs=tmp_path, chunk_size=2, **there).run(4)
 
     assert [m["clients"] for m in result.metrics] == [
         {"sampled": 8, "answered": 8, "failed": 0, "missing": 0},
@@ -119,23 +120,12 @@ def test_a_dead_and_a_hanging_client_lose_their_round_and_nothing_more(ray, tmp_
     assert sorted(_who(result)) == [(2, 3, "failed"), (3, 1, "missing"), (3, 5, "failed")]
     # The others' answers are the ones they would have given had the three only raised.
     raised = dict.fromkeys(faults, "raise")
-    assert weights(result) == weights(federation(raised, runs=tmp_path).run(4))
+    assert weights(result) == weights(federation(raised, runs=tmp_path, chunk_size=2).run(4))
 
 
-@pytest.mark.parametrize("ray", BOTH, indirect=True)
-def test_a_client_late_in_a_chunk_does_not_cost_the_clients_before_it(ray, tmp_path):
-    faults = {"1/2": "exit"}
-    result = federation(faults, runs=tmp_path, ray=ray, workers=1, chunk_size=8).run(1)
-
-    assert result.metrics[0]["clients"] == {"sampled": 8, "answered": 7, "failed": 1, "missing": 0}
-    expected = federation({"1/2": "raise"}, runs=tmp_path, chunk_size=8).run(1)
-    assert weights(result) == weights(expected)
-
-
-@pytest.mark.parametrize("ray", BOTH, indirect=True)
-def test_workers_killed_from_outside_are_replaced(ray, tmp_path):
+def test_workers_killed_from_outside_are_replaced(tmp_path):
     # The timeout is for the test's own sake: the workers are to die long before.
-    toy = federation({"2/0": "hang"}, runs=tmp_path, ray=ray, workers=2, client_timeout=120.0)
+    toy = federation({"2/0": "hang"}, runs=tmp_path, workers=2, client_timeout=120.0)
     grid = toy.grid()
     before = grid.worker_pids()
     threading.Thread(target=_kill_when_stuck, args=(before, tmp_path), daemon=True).start()
