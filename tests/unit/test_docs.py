@@ -11,6 +11,7 @@ import matplotlib
 import pytest
 import yaml
 from doc_pages import LANGUAGES, ROOT, matches, pages, read_text, run_python, words_of, write_file
+from thorough import THOROUGH
 
 from fedpriv.cli.main import commands, main
 from fedpriv.config import attack, catalogue, experiment
@@ -110,13 +111,7 @@ def check(words, shown, capsys, compose):
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_every_command_of_a_page_exists(page, folder, capsys):
-    check_page(page, folder, capsys, compose=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
-def test_every_command_of_a_page_is_composed(page, folder, capsys):
-    check_page(page, folder, capsys, compose=True)
+    check_page(page, folder, capsys, compose=THOROUGH)
 
 
 def test_there_are_pages():
