@@ -12,7 +12,7 @@ from fedpriv.runtime.run_folder import RunFolder
 @pytest.mark.slow
 def test_quickstart_leaves_a_run_folder_and_names_it_last(tmp_path):
     small = ["rounds=2", "data.source.documents_per_provider=3", "federation.workers=1"]
-    status, out, err = finish(start("run", "quickstart", *small, cwd=tmp_path))
+    status, out, err = run("run", "quickstart", *small, cwd=tmp_path)
 
     assert status == 0, err
     folder = tmp_path / run_dir(out)

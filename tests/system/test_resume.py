@@ -10,7 +10,6 @@ from processes import TOY, Forked, run, run_dir
 
 ROUNDS = 8
 BANDED = TOY.replace("toy.yaml", "banded.yaml")
-EACH = pytest.mark.parametrize("experiment", [TOY, BANDED], ids=["plain", "remembering"])
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +32,9 @@ def straight(straight_of):
 
 
 @pytest.mark.slow
-@EACH
-def test_killed_after_four_rounds_and_resumed_with_two_workers(experiment, straight_of, tmp_path):
+def test_killed_after_four_rounds_and_resumed_with_two_workers(straight_of, tmp_path):
     slow = ["client.pause=0.15", "federation.workers=2"]
-    process = Forked("run", experiment, f"rounds={ROUNDS}", *slow, cwd=tmp_path)
+    process = Forked("run", BANDED, f"rounds={ROUNDS}", *slow, cwd=tmp_path)
     folder = _killed(process, tmp_path, lambda folder: len(_metrics(folder)) >= 4)
     assert 4 <= len(_metrics(folder)) < ROUNDS
 
@@ -44,11 +42,11 @@ def test_killed_after_four_rounds_and_resumed_with_two_workers(experiment, strai
 
     assert status == 0, err
     assert (tmp_path / run_dir(out)).samefile(folder)
-    _same(folder, straight_of(experiment))
+    _same(folder, straight_of(BANDED))
 
 
 @pytest.mark.slow
-@EACH
+@pytest.mark.parametrize("experiment", [TOY, BANDED], ids=["plain", "remembering"])
 def test_killed_again_and_again_at_random_moments(experiment, straight_of, tmp_path):
     random.seed(time.time_ns())
     process = Forked("run", experiment, f"rounds={ROUNDS}", "client.pause=0.02", cwd=tmp_path)
