@@ -10,8 +10,14 @@ import pytest
 from fedpriv.cli.main import main
 from fedpriv.models.encoders.backbones import layoutlm
 
-SMALL = ["data.source.providers=8", "data.source.documents_per_provider=5"]
-QUICK = ["attack.generator.epochs=15", "attack.attempts=2", "resamples=300"]
+SMALL = [
+    *("data.source.providers=4", "data.source.documents_per_provider=6"),
+    "model.max_length=128",
+]
+QUICK = [
+    *("attack.generator.epochs=10", "attack.attempts=2", "attack.candidates=32"),
+    "resamples=300",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +39,9 @@ def attacked(folder, capsys, *overrides) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backbone", ["layoutlm", "bros"])
-def test_what_was_learnt_by_heart_is_reconstructed(tmp_path, capsys, backbone):
-    epochs = ["rounds=6", "training.epochs=15"]
-    folder = run(tmp_path, capsys, f"model={backbone}", *epochs)
-    found = attacked(folder, capsys, "attack.candidates=64")
+def test_what_was_learnt_by_heart_is_reconstructed(tmp_path, capsys):
+    folder = run(tmp_path, capsys, "rounds=2", "training.epochs=25")
+    found = attacked(folder, capsys, "most_fields=24")
     assert found["kind"] == "fields"
     assert found["ipf_interval"][0] > 1.2
     # Sorted at random, both would be equal.
@@ -46,16 +50,16 @@ def test_what_was_learnt_by_heart_is_reconstructed(tmp_path, capsys, backbone):
     report = (Path(folder) / "report.html").read_text("utf-8")
     assert "AccAt(p), perfect reconstructions" in report
     assert "attack, sorted by gap" in report
-    before = attacked(folder, capsys, "attack.candidates=64", "target=start", "name=start")
+    before = attacked(folder, capsys, "most_fields=24", "target=start", "name=start")
     assert before["ipf"] < found["ipf_interval"][0]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["tags", "spade"])
-def test_who_has_learnt_nothing_tells_nothing(tmp_path, capsys, task):
+@pytest.mark.parametrize(("model", "task"), [("layoutlm", "tags"), ("bros", "spade")])
+def test_who_has_learnt_nothing_tells_nothing(tmp_path, capsys, model, task):
     """The control: IpF is 1 within its interval."""
-    folder = run(tmp_path, capsys, f"model.task={task}", "rounds=1", "training.epochs=1")
-    few = ["most_fields=12", "attack.attempts=1", "attack.candidates=32"]
+    folder = run(tmp_path, capsys, f"model={model}", f"model.task={task}", "rounds=0")
+    few = ["most_fields=12", "attack.attempts=1"]
     found = attacked(folder, capsys, *few, "target=start")
     low, high = found["ipf_interval"]
     assert low - 0.02 <= 1 <= high + 0.02
@@ -91,15 +95,16 @@ def test_real_forms_are_scrubbed_and_attacked(tmp_path, capsys, monkeypatch):
     """Real documents (FUNSD), whose fields are counted, whatever becomes of them."""
     if "FEDPRIV_DATA" not in os.environ:
         pytest.skip("needs FEDPRIV_DATA")
-    overrides = ["model.max_length=256", "rounds=3", "training.epochs=15", f"runs={tmp_path}"]
-    assert main(["run", "cdmi_funsd", *overrides]) == 0
+    small = ["data.source.splits=[test]", "model.max_length=256"]
+    overrides = ["rounds=1", "training.epochs=25", f"runs={tmp_path}"]
+    assert main(["run", "cdmi_funsd", *small, *overrides]) == 0
     folder = capsys.readouterr().out.splitlines()[-1]
-    found = attacked(folder, capsys, "most_fields=60")
+    found = attacked(folder, capsys, "most_fields=40")
     assert found["ipf_interval"][0] > 1
     left_out = found["left_out"]
     assert left_out["fewer than 3 tokens"] > 0
     assert left_out["more than 15 tokens"] > 0
     rows = json.loads((Path(folder) / "findings/cdmi/fields.json").read_text("utf-8"))
-    assert sum(row["trained"] for row in rows) == found["fields"] == 60
-    assert len(rows) == 60 + found["held_out"]["fields"]
+    assert sum(row["trained"] for row in rows) == found["fields"] == 40
+    assert len(rows) == 40 + found["held_out"]["fields"]
     assert np.isfinite([row["confidence"] for row in rows if row["confidence"] is not None]).all()
