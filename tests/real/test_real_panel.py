@@ -19,6 +19,7 @@ from fedpriv.data.partition import ByProvider, HoldOut
 from fedpriv.data.readers.sroie import Sroie
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
+from fedpriv.federation.settings import Settings
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.models.vt5 import vt5
 from fedpriv.privacy.sampling import FixedSize
@@ -41,13 +42,12 @@ MARGIN = 0.03
 """By how much a default may be below the best line on so few seeds."""
 
 
-def trained(model, folder, seed=0, rounds=2, clients=6, keep=(), strategy=None, few=True, **test):
+def trained(model, folder, seed=0, *, rounds, clients=6, keep=(), strategy=None, **test):
     """The run folder of a federation of companies, some of which nobody trains on."""
-    splits = ("test",) if few else ("train", "test")
     federation = Federation(
         model=model,
         data=DocumentData(
-            Sroie(Path(DATA) / "open" / "sroie", splits=splits, rescans="drop"),
+            Sroie(Path(DATA) / "open" / "sroie", splits=("test",), rescans="drop"),
             ByProvider(clients),
             HoldOut(**test),
         ),
@@ -56,6 +56,7 @@ def trained(model, folder, seed=0, rounds=2, clients=6, keep=(), strategy=None, 
         keep=list(keep),
         seed=seed,
         runs=folder,
+        settings=Settings(evaluate_every=rounds, report=False),
     )
     return federation.run(rounds).run_dir
 
@@ -118,7 +119,7 @@ def test_a_server_that_looks_for_companies(tmp_path):
     keep = [KeepTranscript(batches=False), KeepHeldOut()]
     test = {"fraction": 0.4, "unseen": 0.5}
     runs = [
-        trained(TAGGER, tmp_path / f"{seed}", seed, keep=keep, few=False, **test) for seed in SEEDS
+        trained(TAGGER, tmp_path / f"{seed}", seed, rounds=1, keep=keep, **test) for seed in SEEDS
     ]
     lines = aucs(runs, [Words()], TAGGER)
     cosine = aucs(runs, [ServerMembership(statistic="cosine")], TAGGER)["server_update"]
@@ -129,13 +130,13 @@ def test_a_server_that_looks_for_companies(tmp_path):
 
 def test_who_asks_the_model_about_companies(tmp_path):
     model = partial(vt5, pretrained="shipped", max_length=128)
-    test = {"fraction": 0.5, "unseen": 0.5}
+    test = {"fraction": 0.6, "unseen": 0.5}
     runs = [
-        trained(model, tmp_path / f"{seed}", seed, rounds=3, keep=[KeepHeldOut()], **test)
+        trained(model, tmp_path / f"{seed}", seed, rounds=2, keep=[KeepHeldOut()], **test)
         for seed in SEEDS
     ]
     lines = aucs(runs, [Losses()], model)
-    found = aucs(runs, [PMIA(memory_key="company")], model, min_questions=(0,))
+    found = aucs(runs, [PMIA(memory_key="company")], model, min_questions=(0,), repeats=2)
     assert found["log_ratio"] > max(lines.values()) - MARGIN
     assert found["log_ratio"] > found["apk"]
 
@@ -145,11 +146,11 @@ def test_a_server_that_sees_sums_of_clients(tmp_path):
     run = trained(
         TAGGER,
         tmp_path,
-        rounds=4,
+        rounds=3,
         clients=4,
         strategy=FedAvg(sampling=FixedSize(count=2)),
         keep=[KeepTranscript()],
-        fraction=0.1,
+        fraction=0.6,
     )
     result = attacked(run, TextRecovery(target="sums"), TAGGER)
     union = attacked(run, TextRecovery(target="aggregate"), TAGGER)
