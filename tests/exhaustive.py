@@ -162,6 +162,18 @@ def _in_order(tries: Tries, others: Tries, new: Try) -> Tries:
     return (*others[:place], new, *others[place:])
 
 
+def renamed(tries: Tries, clients: int) -> Tries:
+    """Returns the attempts with the clients other than 0 numbered by what they did in them."""
+    masks = [mask for t in tries for mask in t[2:]]
+    did = [tuple(mask >> client & 1 for mask in masks) for client in range(clients)]
+    by_client = [did[0], *sorted(did[1:])]
+    new = iter(
+        mask if mask < 0 else sum(bits[place] << k for k, bits in enumerate(by_client))
+        for place, mask in enumerate(masks)
+    )
+    return tuple(Try(t.number, t.version, *(next(new) for _ in t[2:])) for t in tries)
+
+
 def shown(plan: Plan, tries: Tries, view: str) -> tuple[float, ...]:
     """Returns 1 / variance of the noise on each thing of client 0 that a view has seen."""
     seen = []
