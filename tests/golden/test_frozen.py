@@ -1,10 +1,9 @@
-"""A redesign moves no bit: weights of every strategy and numbers of every attack as they were.
+"""A redesign moves no bit: weights of every strategy as they were, and attacks on a device.
 
-On the machine and versions of `frozen.json`, weights are equal to the bit and numbers to six
-digits; elsewhere, both are close. An entry that was added on another machine names that.
+On the machine and versions of `frozen.json`, weights are equal to the bit; elsewhere, they are
+close. An entry that was added on another machine names that. `test_frozen_texts.py` compares the
+numbers of every attack, where their texts are compared.
 """
-
-import json
 
 import frozen
 import pytest
@@ -12,8 +11,6 @@ from fake_device import DEVICE, FakeDevice
 
 from fedpriv.runtime.run_folder import LEDGER, RunFolder
 
-GOLDEN = json.loads(frozen.GOLDEN.read_text())
-SAME_MACHINE = GOLDEN["machine"] == frozen.machine()
 # Of each kind one; the others take a minute more.
 FAST = ("fedavg", "fl_provider_dp, masked", "pages of layoutlmv3: closed_form")
 
@@ -37,8 +34,8 @@ def run(tmp_path_factory):
 
 
 def test_everything_is_frozen():
-    assert set(GOLDEN["weights"]) == set(frozen.RUNS) - {"extraction"}
-    assert set(GOLDEN["attacks"]) == {*frozen.ATTACKS, "extraction"}
+    assert set(frozen.FROZEN["weights"]) == set(frozen.RUNS) - {"extraction"}
+    assert set(frozen.FROZEN["attacks"]) == {*frozen.ATTACKS, "extraction"}
     attacked = {overrides[0].partition("=")[2] for overrides in frozen.ATTACKS.values()}
     assert {*attacked, "extraction"} == {p.stem for p in frozen.EXPERIMENTS.glob("attack/*.yaml")}
     assert set(frozen.ALONE + frozen.TOGETHER) == {
@@ -46,11 +43,11 @@ def test_everything_is_frozen():
     }
 
 
-@pytest.mark.parametrize("name", marked(GOLDEN["weights"]))
+@pytest.mark.parametrize("name", marked(frozen.FROZEN["weights"]))
 def test_the_weights_are_what_they_were(name, run):
-    found, expected = frozen.weights(run(name)), dict(GOLDEN["weights"][name])
+    found, expected = frozen.weights(run(name)), dict(frozen.FROZEN["weights"][name])
     private = (RunFolder(run(name)).read_json(LEDGER) or {}).get("mechanism")
-    if expected.pop("machine", GOLDEN["machine"]) == frozen.machine():
+    if expected.pop("machine", frozen.FROZEN["machine"]) == frozen.machine():
         assert found == expected
     elif private:
         # Which records are drawn, and their noise, depend on the bits of what is trained on: see
@@ -60,29 +57,28 @@ def test_the_weights_are_what_they_were(name, run):
         assert found["norm"] == pytest.approx(expected["norm"], rel=1e-3)
 
 
-@pytest.mark.parametrize("name", marked(GOLDEN["attacks"]))
-def test_the_numbers_of_an_attack_are_what_they_were(name, run):
-    folder = run(name.partition(":")[0])
-    attacked = name in frozen.ATTACKS
-    found = frozen.attack(name, folder) if attacked else frozen.findings(folder, name)
-    expected = GOLDEN["attacks"][name]
-    assert found.keys() == expected.keys()
-    compare(found, expected)
+ON_A_DEVICE = {
+    name: ()
+    for name in frozen.ATTACKS
+    if name not in (
+        *frozen.LIKE_GI_DQA,
+        "owners: pmia",  # asks the model as memorisation does
+        "owners: provider_lira",  # has the reference models of provider_rmia
+        "canaries: audit",  # takes the scores of server_membership
+        "fields: field_candidates",  # has the losses of field_search
+    )
+} | {
+    "fields: cdmi": ("attack.attempts=1", "attack.generator.epochs=1", "attack.candidates=4"),
+    "tagged fields: field_search": ("attack.reference={epochs: 1}", "most_fields=4"),
+}  # fmt: skip
+"""Settings of the attacks that compute differently from one another, which make some shorter."""
 
 
-@pytest.mark.parametrize("name", marked([n for n in frozen.ATTACKS if n not in frozen.LIKE_GI_DQA]))
+@pytest.mark.parametrize("name", marked(ON_A_DEVICE))
 def test_an_attack_finds_the_same_on_a_device(name, run):
-    folder = run(name.partition(":")[0])
+    folder, shorter = run(name.partition(":")[0]), ON_A_DEVICE[name]
+    expected = frozen.attack(name, folder, *shorter) if shorter else frozen.FROZEN["attacks"][name]
     with FakeDevice() as gpu:
-        found = frozen.attack(name, folder, f"device={DEVICE}")
+        found = frozen.attack(name, folder, f"device={DEVICE}", *shorter)
     assert gpu.from_host > 0
-    compare(found, GOLDEN["attacks"][name], digits=1e-3)
-
-
-def compare(found, expected, digits=1e-6):
-    if SAME_MACHINE:
-        # A distance between what is equal is the rounding of a transform or a solver, which two
-        # generations of one vendor's processors round otherwise: 3.4671e-13 and 3.4674e-13.
-        assert found == pytest.approx(expected, rel=digits, abs=digits / 1000)
-    else:  # three steps of an optimiser, or a coin that fell on another side
-        assert found == pytest.approx(expected, rel=0.1, abs=0.1)
+    frozen.compare(found, expected, digits=1e-3)
