@@ -456,11 +456,11 @@ def test_the_same_documents_again_change_no_verdict(rounds, clients, seed):
 
 
 def test_more_messages_show_a_leak_more_often():
-    """Of 200 leaks of every twelfth word, more are seen where there are more messages."""
+    """Of 80 leaks of every twelfth word, more are seen where there are more messages."""
     shares = []
-    for messages in (1, 2, 4, 8):
+    for messages in (1, 3, 8):
         seen = 0
-        for seed in range(200):
+        for seed in range(80):
             rng = np.random.default_rng((messages, seed))
             truths = {(1, n): words(rng) for n in range(messages)}
             claims = [some_of(key, truth, 0.08) for key, truth in truths.items()]
@@ -468,7 +468,7 @@ def test_more_messages_show_a_leak_more_often():
             seen += found.verdict == LEAK
         shares.append(seen)
     assert shares == sorted(shares), shares
-    assert shares[0] < 100 < shares[-1], shares
+    assert shares[0] < 40 < shares[-1], shares
 
 
 def test_a_clients_other_messages_are_no_independent_evidence():
