@@ -24,6 +24,9 @@ from fedpriv.privacy.banded import turn
 from fedpriv.runtime.tensors import digest
 
 COMPANIES, SEED = 7, 5
+OF_STEPS = ("dp_fedavg", "fl_provider_dp", "centralised_provider_dp")
+"""Strategies whose clients take eight local steps, of which two are as good here."""
+
 PRIVATE = sorted(
     path.stem
     for folder in catalogue.folders()
@@ -41,6 +44,7 @@ def assembled(strategy, *overrides):
         *("data.source.documents_per_provider=2", "data.test.unseen=0", "privacy.providers=2"),
         *("privacy.examples=20", f"strategy={strategy}", *clients, f"seed={SEED}", *overrides),
         *(["strategy.mechanism.bands=3"] if strategy == "provider_bandmf" else []),
+        *(["client.steps=2"] if strategy in OF_STEPS else []),
     ]
     config = experiment.load("quickstart", asked)
     return experiment.build(config, "quickstart", asked).assemble(config)
@@ -97,11 +101,11 @@ def test_whoever_is_left_out_no_other_provider_is_moved(strategy, made):
 def test_sums_move_by_what_is_counted_for_the_one_who_is_left_out(strategy, made):
     federation = made(strategy)
     bare = _bare(federation, bands=True)
-    found = list(audited.neighbours(federation, bare, COMPANIES))
+    found = list(audited.neighbours(federation, bare, 3))
     if bare.own_noise:  # no sum of contributions
         assert not found
         return
-    assert len(found) == COMPANIES
+    assert len(found) == 3
     assert all(moved <= 1 + 1e-5 for moved in found)
     assert max(found) > 0.1
 
@@ -130,7 +134,7 @@ def test_several_providers_left_out_move_sums_by_what_is_counted_for_each(strate
     bare, clients = _bare(federation, bands=True), range(federation.clients)
     half = federation.client.steepest(bare.mechanism.clip_norm, "loop")
     whole = audited._sums(federation, bare, half, federation.bound, [*clients])
-    for gone in itertools.combinations(names, 2):
+    for gone in itertools.pairwise(names[:4]):
         less = dataclasses.replace(federation.data, leave_out=gone).bind(federation.model, SEED)
         rest = audited._sums(federation, bare, half, less, [*clients])
         numbers = [provider_number(name) for name in gone]
@@ -151,7 +155,7 @@ def test_an_audit_sees_what_is_keyed_by_a_rank(strategy, monkeypatch):
 
     monkeypatch.setattr(DocumentData, "_encode", by_rank)
     federation = assembled(strategy, "training.batch_size=1")
-    audit = audit_mechanism(federation, 3, axes=1 << 12, left_out=COMPANIES)
+    audit = audit_mechanism(federation, 3, axes=1 << 12, left_out=2)
     assert audit.contradicted
     assert audit.moved > 1.1
     assert "ALARM" in audit.lines()[0]
@@ -178,7 +182,7 @@ class Given:
         return DocumentSet(made.name, tuple(pages), made.labels)
 
 
-@examples(10, 60)
+@examples(10, 20)
 @given(st.integers(0, 2**31), st.integers(0, 9), st.booleans())
 def test_one_document_more_changes_nothing_of_the_others(seed, gone, asks):
     """Where test split and clients are the documents' own, as they are between companies."""
