@@ -87,19 +87,18 @@ def made(strategy, client, masking=None, faults=None, **settings):
 
 @functools.cache
 def honest(name, masked):
-    """Audits of one run of a strategy as it stands, at a confidence of 95 % and of 99.99 %."""
+    """The audit of a strategy as it stands, and whether a view is rejected at 99.99 %."""
     strategy, client, _ = PAIRS[name]
     masking = Masking() if masked else None
     if masked and name == "FedAvg-DP":  # what its clients send is bounded by no clip norm
         masking = Masking(bound=100.0)
     toy = made(strategy(), client, masking)
     with pytest.MonkeyPatch.context() as patch:
-        for part in ("canaries_seen", "_largest"):
-            patch.setattr(mechanism_audit, part, functools.cache(getattr(mechanism_audit, part)))
-        return [
-            audit_mechanism(toy, ROUNDS, axes=CANARIES, confidence=confidence)
-            for confidence in (0.95, 0.9999)
-        ]
+        seen = functools.cache(mechanism_audit.canaries_seen)
+        patch.setattr(mechanism_audit, "canaries_seen", seen)
+        audit = audit_mechanism(toy, ROUNDS, axes=CANARIES)
+    _, found = seen(toy, ROUNDS, CANARIES, 0)
+    return audit, [rejects(*scored, history, 0.9999) for _, (history, _), *scored in found]
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -107,8 +106,7 @@ def honest(name, masked):
 def test_every_strategy_gives_away_what_its_ledger_says_and_no_more(name, masked):
     # At 95 % one of 20 honest audits alarms, and the processor's rounding decides which.
     audit, surely = honest(name, masked)
-    assert not surely.contradicted
-    assert all(found.sigma_fit <= found.ledger for found in surely.views.values())
+    assert not any(surely)
     assert set(audit.views) == (
         {"global", "server_masked"} if masked and name != "FedAvg-DP" else
         {"global", "server_plain"}
@@ -389,33 +387,28 @@ def test_a_failing_client_ends_nothing(monkeypatch):
 # --- level and power
 
 
-def told_apart(strategy, client, masking, seed, axes, rounds=ROUNDS):
+def told_apart(strategy, client, seed, axes):
     """Whether the ledger's mechanism is rejected, per view, in one run."""
-    toy = made(strategy(), client, masking)
+    toy = made(strategy(), client)
     toy.seed = seed
-    _, found = mechanism_audit.canaries_seen(toy, rounds, axes)
+    _, found = mechanism_audit.canaries_seen(toy, ROUNDS, axes)
     return {
         view: rejects(scores, inside, history, 0.95) for view, (history, _), scores, inside in found
     }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("masking", [None, Masking()], ids=["plain", "masked"])
-def test_honest_noise_is_rejected_in_one_of_twenty_at_most(masking):
-    found = [
-        told_apart(providers, ProviderUpdates(), masking, seed, 1 << 14) for seed in range(100)
-    ]
+def test_honest_noise_is_rejected_in_one_of_twenty_at_most():
+    found = [told_apart(providers, ProviderUpdates(), seed, 1 << 14) for seed in range(100)]
     for view in found[0]:
         # At a level of 5 %, more than 11 of 100 have a probability of .4 %.
         assert sum(one[view] for one in found) <= 11
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "axes"), [("FL-PROVIDER-DP", 1 << 18), ("FeAm-DP", 1 << 18)])
-def test_a_twentieth_of_missing_noise_is_caught_in_nine_of_ten(name, axes, monkeypatch):
-    strategy, client, half = PAIRS[name]
-    real = half.add_gaussian
-    monkeypatch.setattr(half, "add_gaussian", lambda v, std, rng: real(v, 0.95 * std, rng))
-    found = [told_apart(strategy, client, None, seed, axes) for seed in range(20)]
+def test_a_twentieth_of_missing_noise_is_caught_in_nine_of_ten(monkeypatch):
+    real = share.add_gaussian
+    monkeypatch.setattr(share, "add_gaussian", lambda v, std, rng: real(v, 0.95 * std, rng))
+    found = [told_apart(providers, ProviderUpdates(), seed, 1 << 18) for seed in range(10)]
     for view in found[0]:
-        assert sum(one[view] for one in found) >= 18
+        assert sum(one[view] for one in found) >= 9
