@@ -28,7 +28,7 @@ DELTAS = spread(1e-8, 1e-3)
 LARGEST = 40
 """Of the ε at which all accountants are compared: PRV takes seconds above."""
 
-quick = examples(6, 20)
+quick = examples(6, 10)
 """An example takes up to seconds; `make test-all` takes more of them."""
 
 
