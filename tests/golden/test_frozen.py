@@ -60,7 +60,8 @@ def test_the_weights_are_what_they_were(name, run):
 ON_A_DEVICE = {
     name: ()
     for name in frozen.ATTACKS
-    if name not in (
+    if name
+    not in (
         *frozen.LIKE_GI_DQA,
         "owners: pmia",  # asks the model as memorisation does
         "owners: provider_lira",  # has the reference models of provider_rmia
@@ -68,9 +69,14 @@ ON_A_DEVICE = {
         "fields: field_candidates",  # has the losses of field_search
     )
 } | {
-    "fields: cdmi": ("attack.attempts=1", "attack.generator.epochs=1", "attack.candidates=4"),
+    "fields: cdmi": (
+        "attack.attempts=1",
+        "attack.generator.epochs=1",
+        "attack.candidates=4",
+        "most_fields=8",
+    ),
     "tagged fields: field_search": ("attack.reference={epochs: 1}", "most_fields=4"),
-}  # fmt: skip
+}
 """Settings of the attacks that compute differently from one another, which make some shorter."""
 
 
