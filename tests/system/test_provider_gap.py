@@ -41,10 +41,11 @@ def gap(federation, model):
 
 @pytest.mark.slow
 def test_vt5_learns_and_knows_its_providers_better_than_others(tmp_path):
-    federation, result = run("docvqa_vt5", tmp_path, "federation.evaluate_every=5", "seed=1")
+    few = ["data.source.providers=16", "data.partition.clients=4", "rounds=6"]
+    asked = ["data.source.questions=[provider]", "federation.evaluate_every=6"]
+    federation, result = run("docvqa_vt5", tmp_path, *few, *asked, "seed=1")
     last = result.metrics[-1]
     assert last["accuracy_seen/provider"] >= 0.85
-    assert last["accuracy_seen/date"] >= 0.9
     low, _ = gap(federation, result.model)
     assert low > 0
     before = vt5(pretrained="shipped")  # the model that round 1 started from
@@ -59,6 +60,7 @@ def test_zero_shot_is_the_shipped_model_without_a_round(tmp_path):
     (record,) = result.metrics
     assert record["round"] == record["bytes_up"] == 0
     assert record["accuracy"] > 0.5
+    assert record["accuracy/date"] >= 0.9
     with torch.no_grad():
         scores = vt5(pretrained="shipped").eval().evaluate(federation.bound.test)
     assert record["anls"] == pytest.approx(scores["anls"])
