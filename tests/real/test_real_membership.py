@@ -67,7 +67,7 @@ def test_companies_are_judged_on_receipts_that_nobody_trained_on(tmp_path):
     trained = {document.id for document in made.bound.documents}
     assert not trained & {page.id for own in kept.documents.values() for page in own}
     for attack, settings in (
-        (PMIA(memory_key="company"), {"min_questions": (0,)}),
+        (PMIA(memory_key="company"), {"min_questions": (0,), "repeats": 1}),
         (ServerMembership(), {}),
     ):
         result = run_attack_on(run_dir, attack, shipped, name="test", settings=settings)
