@@ -91,7 +91,9 @@ def _run_forked(pipe, arguments, cwd, variables, said):
     for descriptor in (1, 2):
         os.dup2(file, descriptor)
     send(pipe, os.getpid())
-    main(list(arguments))
+    status = main(list(arguments))
+    sys.stdout.flush()
+    os._exit(status)
 
 
 def run(*arguments, cwd):
