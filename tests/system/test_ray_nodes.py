@@ -17,10 +17,10 @@ SLOW = Faulty(pause=0.1)
 
 @pytest.fixture
 def nodes():
-    """A cluster of two nodes with two cores each."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    """A cluster of two nodes with a core each."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
-        cluster.add_node(num_cpus=2)
+        cluster.add_node(num_cpus=1)
         cluster.wait_for_nodes()
         yield cluster
     finally:
@@ -42,11 +42,11 @@ def test_two_nodes_give_the_bits_of_one_process_and_a_killed_node_costs_its_clie
     nodes, tmp_path
 ):
     expected = federation(client=SLOW, runs=tmp_path).run(3)
-    there = {"workers": 4, "ray": RaySettings(address=nodes.address), "client": SLOW}
+    there = {"workers": 2, "ray": RaySettings(address=nodes.address), "client": SLOW}
     toy = federation(runs=tmp_path, **there)
     grid = toy.grid()
     try:
-        assert len(set(grid.worker_pids())) == 4  # of one core each, and no node has more than two
+        assert len(set(grid.worker_pids())) == 2  # of one core each, and no node has more than one
         assert weights(toy.run(3, grid=grid)) == weights(expected)
 
         runs = tmp_path / "with a killed node"
@@ -60,8 +60,8 @@ def test_two_nodes_give_the_bits_of_one_process_and_a_killed_node_costs_its_clie
     answered = [record["clients"]["answered"] for record in result.metrics]
     lost = [(f["round"], f["client"]) for f in result.failures]
     assert len(answered) == 30
-    assert answered[-1] == 8  # two workers go on; two more find no place
-    assert len(lost) <= 2  # the clients that were at work on that node
+    assert answered[-1] == 8  # one worker goes on; another finds no place
+    assert len(lost) <= 1  # the client that was at work on that node
     assert all(2 < round < 30 for round, _ in lost)
     raised = {f"{round}/{client}": "raise" for round, client in lost}
     again = federation(client=Faulty(raised, pause=0.0), runs=tmp_path).run(30)
