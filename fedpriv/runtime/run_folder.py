@@ -243,8 +243,8 @@ class RunFolder:
         ledger, booked = run_files.unchanged(
             self.path / LEDGER, lambda: (self.read_json(LEDGER), self.records(BOOKED))
         )
-        if ledger and booked:
-            with self.making_sense_of(BOOKED):
+        if ledger is not None:
+            with self.making_sense_of(BOOKED if booked else LEDGER):
                 ledger = with_booked(ledger, booked)
         return ledger
 

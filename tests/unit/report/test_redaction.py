@@ -56,6 +56,7 @@ def folder(tmp_path):
     for file in (path / "prediction.png", place / "a.png", place / "b.png"):
         Image.new("RGB", (400, 300), "white").save(file)
     ledger = {
+        "events": [],
         "mechanism": None,
         "views": {"global": {"pld": "inf", "note": f"trained on {DOCUMENTS[1]} too"}},
     }
