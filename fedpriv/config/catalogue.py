@@ -10,6 +10,7 @@ import functools
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
 EXPERIMENTS = "experiments"
 SHARED = {"base", "attacks", "matrix"}
@@ -36,7 +37,8 @@ def plugins() -> dict[str, dict[str, EntryPoint]]:
     files = groups()
     found: dict[str, dict[str, EntryPoint]] = {group: {} for group in PLUGINS}
     for group, named in PLUGINS.items():
-        for entry in _entries(tuple(sys.path), named):
+        entries = _entries(tuple(sys.path)).select(group=named)
+        for entry in sorted(entries, key=lambda entry: entry.name):
             taken = files.get(group, {}).get(entry.name) or found[group].get(entry.name)
             # A folder that is installed and also on the path lists its entries twice. So does
             # importlib_metadata, which some packages import, by a class of its own.
@@ -53,12 +55,12 @@ def plugins() -> dict[str, dict[str, EntryPoint]]:
 
 
 @functools.cache
-def _entries(path: tuple[str, ...], group: str) -> list[EntryPoint]:
-    """Returns what installed packages name in a group, by name.
+def _entries(path: tuple[str, ...]) -> Any:
+    """Returns what installed packages name in all groups, of which `select` gives those of one.
 
     Reading the files of all packages takes a tenth of a second, and each row of a sweep asks.
     """
-    return sorted(entry_points(group=group), key=lambda entry: entry.name)
+    return entry_points()
 
 
 def describe(entry: EntryPoint) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from fedpriv.runtime.run_settings import LOADER
+
 MOST_BYTES = 4 << 20
 """Of a file."""
 
@@ -33,7 +35,7 @@ def check(path: Path) -> None:
         raise BadYAML(f"{path}: has more than {MOST_BYTES:,} bytes, which no settings have")
     try:
         text = data.decode("utf-8")
-        root = yaml.compose(text, yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader)
+        root = yaml.compose(text, LOADER)
         values = _expanded(root, {})
     except UnicodeDecodeError as error:
         raise BadYAML(f"{path}: is not UTF-8 ({error.reason} at byte {error.start})") from error
