@@ -18,7 +18,7 @@ from fedpriv.federation.secagg.protocol import KEY_BYTES
 from fedpriv.federation.secagg.ring import MODULUS, coordinate_bound
 from fedpriv.federation.secagg.shamir import SHARE_BYTES
 from fedpriv.privacy import banded
-from fedpriv.privacy.accounting import accountants
+from fedpriv.privacy.accounting import accountants, ceiling
 from fedpriv.privacy.accounting.event import Event, History
 from fedpriv.privacy.discrete import BITS, Steps
 from fedpriv.privacy.mechanism import MOST_ROUNDS
@@ -53,7 +53,8 @@ def budget(plan: Plan, *, by_round: bool = False) -> Answer:
         The plan by name, with what was found or follows from the rest, and
 
         - "views" per view: ε by accountant (∞ without noise, None where there is none), "reasons"
-          by accountant, whether it is a "guarantee", and a "note";
+          by accountant, whether it is a "guarantee", the "ceiling" of any attack on one unit (None
+          where there is none), and a "note";
         - "by_colluders", where they can be told and `masked` or `colluders` are given;
         - "signal", where parameters and units are given: units of a round, the ratio of signal to
           noise "per_round" and "over_run", and "lines" that say it;
@@ -165,10 +166,12 @@ def _views(run: PlannedRun) -> dict[str, Answer]:
             history = [(view.event, run.releases)]
             known[view.event] = accountants.estimates(history, run.delta)
         estimates = known[view.event]
+        seen = [(view.event, run.releases)] if view.event else None
         answer[name] = {
             **{accountant: found.epsilon for accountant, found in estimates.items()},
             "reasons": {a: found.reason for a, found in estimates.items() if found.reason},
             "guarantee": view.guarantee,
+            "ceiling": seen and ceiling.as_json(seen),
             "note": view.note,
         }
     return answer

@@ -101,7 +101,7 @@ def rejects(scores: Scores, inside: NDArray[np.bool_], history: History, confide
     risk = (1 - confidence) / 2
     false_positives = float(_at_most(alarms, others, risk))
     false_negatives = float(_at_most(members - hits, members, risk))
-    return false_negatives < pld.trade_off(history, false_positives)
+    return bool(false_negatives < pld.trade_off(history, false_positives))
 
 
 def too_little(scores: Scores, inside: NDArray[np.bool_], history: History) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fedpriv.privacy import individual
-from fedpriv.privacy.accounting import accountants
+from fedpriv.privacy.accounting import accountants, ceiling
 from fedpriv.privacy.accounting.event import ClientThenRecord, History, each_part, merged
 from fedpriv.privacy.individual import Spent
 from fedpriv.privacy.ledger import Group, Ledger
@@ -150,7 +150,8 @@ def account(folder: RunFolder) -> None:
 
 def _view(ledger: Ledger, view: str, delta: float) -> Json:
     """Returns ε of one view by every accountant, and whether it may be relied on."""
-    estimates = accountants.estimates(ledger.history(view), delta)
+    history = ledger.history(view)
+    estimates = accountants.estimates(history, delta)
     applies = {"server_masked": ledger.masked, "server_plain": not ledger.masked}.get(view, True)
     known = doubts(ledger, view)
     if estimates["pld"].epsilon == math.inf:
@@ -161,6 +162,7 @@ def _view(ledger: Ledger, view: str, delta: float) -> Json:
         "guarantee": not known,
         "doubts": known,
         "applies": applies,
+        "ceiling": ceiling.as_json(history),
         "note": SENTENCES[view],
     }
 
@@ -285,6 +287,8 @@ def summary(content: Mapping[str, Any]) -> list[str]:
     ]
     if mechanism["asked_epsilon"]:
         lines.append(_kept(content, server))
+    if most := ceiling.sentence(views["global"].get("ceiling")):
+        lines.append(f"  any attack on one {content['unit']}, from the global models: {most}")
     own = content["views"]["global"].get("individual") or {}
     if limit := own.get("limit"):
         spent = [e == "inf" or e >= limit * (1 - 1e-6) for e in own["epsilon"].values()]

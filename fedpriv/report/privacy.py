@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedpriv.privacy.accounting import ceiling
 from fedpriv.privacy.views import rounded_up
 from fedpriv.report import figures
 from fedpriv.report.folder import Row
@@ -148,6 +149,7 @@ def _row(name: str, view: Mapping[str, Any]) -> dict[str, Any]:
         "note": view.get("note", ""),
         "guarantee": bool(view.get("guarantee")),
         "applies": view.get("applies", True),
+        "ceiling": ceiling.sentence(view.get("ceiling")),
         "doubts": doubts,
         "reasons": [f"{who}: {why}" for who, why in (view.get("reasons") or {}).items()],
     }

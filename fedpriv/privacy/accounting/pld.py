@@ -67,7 +67,9 @@ def _epsilon(history: tuple[tuple[Event, int], ...], delta: float, tolerance: fl
     return max(0.0, found) if found < OVERFLOW else _searched(composed, delta, history)
 
 
-def trade_off(history: History, false_positives: float) -> float:
+def trade_off(
+    history: History, false_positives: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Returns the least rate of false negatives that a test may have at a rate of false positives.
 
     Dong, Roth and Su 2022, "Gaussian Differential Privacy", Proposition 2.12: f(α) is the supremum
@@ -75,10 +77,17 @@ def trade_off(history: History, false_positives: float) -> float:
 
     Args:
         history: what the tester sees.
-        false_positives: α, in [0, 1].
+        false_positives: α, in [0, 1], of any shape.
     """
     deltas = _deltas_of_slopes(tuple(history))
-    return max(0.0, float(np.max(1 - deltas - np.exp(SLOPES) * false_positives)))
+    lines = 1 - deltas - np.exp(SLOPES) * np.asarray(false_positives)[..., None]
+    misses: NDArray[np.float64] = np.maximum(0.0, lines.max(-1))
+    return misses
+
+
+def delta_at_0(history: History) -> float:
+    """Returns δ at ε = 0, rounded up: the total variation distance."""
+    return float(_deltas_of_slopes(tuple(history))[len(SLOPES) // 2])
 
 
 @lru_cache(maxsize=256)
