@@ -97,8 +97,8 @@ class Kept:
             return json.loads(json.dumps(notes["state"]), object_hook=whole)
         except (Damaged, KeyError) as error:
             raise ValueError(
-                f"{self.folder / file}: cannot be read as the state of an attack ({error}); delete "
-                "it to start again"
+                f"{file} cannot be read as the state of an attack ({error}): delete it to start "
+                "again"
             ) from error
 
     def write(self, state: Any) -> None:

@@ -479,7 +479,7 @@ def compiled(monkeypatch):
 
 
 def test_each_layer_of_transformers_is_compiled_for_batches_of_any_size(compiled, documents):
-    model = layoutlmv3(labels=documents.labels, layers=1)
+    model = layoutlmv3(labels=documents.labels, layers=2)
     Computing(compile=True).prepare(model)
     assert compiled == [("LayoutLMv3Layer", {"dynamic": True})] * 2
     copied = copy.deepcopy(model)
