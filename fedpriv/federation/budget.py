@@ -156,22 +156,22 @@ def _history(run: PlannedRun, view: str) -> History:
 
 
 def _views(run: PlannedRun) -> dict[str, Answer]:
-    known: dict[Event | None, dict[str, accountants.Estimate]] = {}
+    known: dict[Event | None, tuple[dict[str, accountants.Estimate], Answer | None]] = {}
     answer = {}
     for name, view in run.views().items():
         if view.event is None:
             nothing = accountants.Estimate(None, view.reason)
-            known[None] = dict.fromkeys(accountants.ACCOUNTANTS, nothing)
+            known[None] = dict.fromkeys(accountants.ACCOUNTANTS, nothing), None
         elif view.event not in known:
             history = [(view.event, run.releases)]
-            known[view.event] = accountants.estimates(history, run.delta)
-        estimates = known[view.event]
-        seen = [(view.event, run.releases)] if view.event else None
+            estimates = accountants.estimates(history, run.delta)
+            known[view.event] = estimates, ceiling.as_json(history)
+        estimates, most = known[view.event]
         answer[name] = {
             **{accountant: found.epsilon for accountant, found in estimates.items()},
             "reasons": {a: found.reason for a, found in estimates.items() if found.reason},
             "guarantee": view.guarantee,
-            "ceiling": seen and ceiling.as_json(seen),
+            "ceiling": most,
             "note": view.note,
         }
     return answer

@@ -287,7 +287,8 @@ def summary(content: Mapping[str, Any]) -> list[str]:
     ]
     if mechanism["asked_epsilon"]:
         lines.append(_kept(content, server))
-    if most := ceiling.sentence(views["global"].get("ceiling")):
+    released = views["global"]
+    if released["guarantee"] and (most := ceiling.sentence(released.get("ceiling"))):
         lines.append(f"  any attack on one {content['unit']}, from the global models: {most}")
     own = content["views"]["global"].get("individual") or {}
     if limit := own.get("limit"):

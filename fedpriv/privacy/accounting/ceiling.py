@@ -5,17 +5,16 @@ With f(α) the least rate of false negatives at a rate of false positives α (Do
 
     TPR at FPR α = 1 - f(α);    AUC = 1 - ∫ f;    advantage, max TPR - FPR, = δ(0).
 
-All are rounded up: f is a maximum over some ε only, δ is a pessimistic one, and the integral is a
-sum of f at the right end of each step, as f falls. Both directions are in f, that the unit is added
-and that it is removed, so no attack gains by knowing which one it is.
+All three are rounded up: f is a maximum over some ε only, δ is a pessimistic one, and the integral
+is a sum of f at the right end of each step, as f falls. Both directions are in f, that the unit is
+added and that it is removed, so no attack gains by knowing which one it is.
 
-They say nothing of larger units, of what others have seen, or of how well an attack guesses what it
-knows beforehand.
+A ceiling says nothing of larger units, of what others have seen, or of how well an attack guesses
+what it knows beforehand.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,12 +23,13 @@ import numpy as np
 
 from fedpriv.privacy.accounting import pld
 from fedpriv.privacy.accounting.event import History, NotAvailable, merged
+from fedpriv.privacy.views import rounded_up
 
 RATES = (0.001, 0.01, 0.1)
 """Rates of false positives."""
 
 STEPS = 10_000
-"""Of the integral, which is too small by no more than one part of as many."""
+"""Of the integral of f, which is at most 1 / STEPS too small."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,6 @@ def ceiling(history: History) -> Ceiling | None:
         return Ceiling(0.5, 0.0, {f"{rate:g}": rate for rate in RATES})
     if any(part.noise_multiplier == 0 for event, _ in spent for _, part in event.parts):
         return None
-
     try:
         misses = pld.trade_off(spent, np.arange(1, STEPS + 1) / STEPS)
         least = pld.trade_off(spent, np.array(RATES))
@@ -81,5 +80,5 @@ def sentence(found: Mapping[str, Any] | None) -> str:
     """Returns a ceiling in words, rounded up; "" where there is none."""
     if not found:
         return ""
-    auc, share = math.ceil(found["auc"] * 1000) / 1000, math.ceil(found["tpr"]["0.01"] * 100)
-    return f"AUC at most {auc:.3f}, at 1 % false alarms at most {share} % found"
+    auc, share = rounded_up(found["auc"], 3), rounded_up(100 * found["tpr"]["0.01"], 0)
+    return f"AUC at most {auc}, at 1 % false alarms at most {share} % found"

@@ -60,6 +60,14 @@ def test_what_no_epsilon_covers_is_said():
     assert not told["views"]["global"]["guarantee"]
 
 
+def test_what_bounds_attacks_is_said_only_where_it_is_guaranteed():
+    bound = "  any attack on one provider, from the global models: AUC at most 0.885, at 1 % false"
+    assert any(line.startswith(bound) for line in summary(content()))
+    doubted = content(uncovered=("the counts",))
+    assert doubted["views"]["global"]["ceiling"] == content()["views"]["global"]["ceiling"]
+    assert not any("any attack" in line for line in summary(doubted))
+
+
 def test_what_is_outside_of_every_epsilon_is_listed_and_casts_no_doubt():
     told = content(entropy="seed")
     assert told["views"]["global"]["guarantee"]
