@@ -10,7 +10,7 @@ from torch import nn
 
 from fedpriv.data.document import Document
 from fedpriv.models.base import DocumentModel, Tagger
-from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.run_folder import PREDICTION, RunFolder
 
 
 def write_showcase(document: Document, model: nn.Module, folder: RunFolder) -> None:
@@ -36,7 +36,7 @@ def write_showcase(document: Document, model: nn.Module, folder: RunFolder) -> N
                 }
                 for question, answer in zip(document.questions, given, strict=True)
             ]
-    folder.write_json("prediction.json", shown)
+    folder.write_json(PREDICTION, shown)
     png = io.BytesIO()
     document.image().save(png, "PNG")
     folder.write("prediction.png", png.getvalue())

@@ -23,6 +23,7 @@ from fedpriv.runtime.run_folder import (
     FINDINGS,
     METRICS,
     PARTITION,
+    PREDICTION,
     REPORT,
     RESULT,
     RunFolder,
@@ -36,7 +37,6 @@ from fedpriv.threat.surfaces.retrain import PLAN
 Row = Mapping[str, Any]
 """One decoded line of a JSON-lines file of the run."""
 
-PREDICTION = "prediction.json"
 MOST_PROBLEMS = 20
 MOST_PICTURES = 16
 """Of one attack."""

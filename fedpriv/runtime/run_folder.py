@@ -35,6 +35,7 @@ CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
 FAILURES = "failures.jsonl"
 PARTITION = "partition.json"
+PREDICTION = "prediction.json"
 DATA = "data.json"
 """Digests of the documents, by which a resumed run knows them again: leave it out of what you
 publish."""
@@ -220,7 +221,7 @@ class RunFolder:
         with self.noting():
             if data is not None:
                 try:
-                    value = json.loads(data.decode("utf-8", "replace"))
+                    value = json.loads(data)
                 except (ValueError, RecursionError) as error:
                     raise Damaged(f"{self.path / name} is not JSON: {error}") from error
                 if not isinstance(value, kind):
@@ -296,6 +297,7 @@ class RunFolder:
 
     def salt(self) -> str:
         """Returns the salt of the run's noise and masks; empty if this folder has none."""
+        salt = place = ""
         with self.making_sense_of(SALT):
             salt, _, place = (self.read(SALT) or b"").decode("ascii").partition(" ")
         return salt if place == self._place() else ""

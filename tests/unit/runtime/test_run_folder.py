@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from fedpriv.runtime import run_lock
+from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_folder import (
     CHECKPOINTS,
     CONFIG,
@@ -329,6 +330,17 @@ def test_json_is_written_in_one_piece_and_readable(folder):
     text = (folder.path / "partition.json").read_text("utf-8")
     assert json.loads(text) == {"clients": {"0": ["Müller"]}}
     assert "Müller" in text
+
+
+@pytest.mark.parametrize("content", [b'{"a": "\xff"}', b"{", b"[]"])
+def test_json_that_is_damaged_raises_or_is_noted(folder, content):
+    (folder.path / "units.json").write_bytes(content)
+    with pytest.raises(Damaged, match=r"/units\.json (is not JSON|holds no JSON object)"):
+        folder.read_json("units.json")
+    problems = []
+    assert RunFolder(folder.path, problems).read_json("units.json") is None
+    assert len(problems) == 1
+    assert problems[0].startswith("units.json ")
 
 
 # The final model
