@@ -94,8 +94,8 @@ class Kept:
                 # JSON has no integers as keys.
                 return {int(k) if k.isdecimal() else k: value for k, value in found.items()}
 
-            return json.loads(json.dumps(notes["state"]), object_hook=whole)
-        except (Damaged, KeyError) as error:
+            return json.loads(notes["state"], object_hook=whole)
+        except (Damaged, KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(
                 f"{file} cannot be read as the state of an attack ({error}): delete it to start "
                 "again"
@@ -115,7 +115,7 @@ class Kept:
             tensors[name] = tensor.detach().cpu().clone().contiguous()
             return {_TENSOR: name}
 
-        notes = json.loads(json.dumps({"state": state}, default=put_aside))
+        notes = {"state": json.dumps(state, default=put_aside)}
         RunFolder.made(self.folder).save_tensors(f"{self.name}.safetensors", tensors, notes)
 
     def lines(self) -> list[dict[str, Any]]:
