@@ -314,7 +314,7 @@ def _result(result: Result, clean: Callable[[str], str], names_known: bool) -> R
     notes = [f"{counted(n, noun)} {why}" for noun, (n, why) in gone.items() if n]
     known = Result(
         kind=public_name(result.kind, ""),
-        headline="no number is known",
+        headline="",
         details={
             key: value
             for key, value in result.details.items()
@@ -330,39 +330,63 @@ def _result(result: Result, clean: Callable[[str], str], names_known: bool) -> R
         certain=result.certain,
     )
     if ours:
-        return dataclasses.replace(
-            known,
-            headline=clean(result.headline),
-            clause=clean(result.clause),
-            assumptions=tuple(map(clean, result.assumptions)),
-            left_out={clean(why): count for why, count in result.left_out.items()},
-            not_applicable={clean(part): clean(why) for part, why in result.not_applicable.items()},
-            tables=tuple(_table(table, clean, clean) for table in tables),
-            figures=tuple(
-                results.Figure(
-                    clean(one.kind),
-                    clean(one.title),
-                    _cleaned(one.data, clean, keys=True),
-                    clean(one.section),
-                )
-                for one in figures
-            ),
-            notes=(*map(clean, result.notes), *notes),
-            primary=clean(result.primary),
-            numbers={clean(name): counting(one, clean) for name, one in result.numbers.items()},
-            public=True,
-        )
+        return _in_our_words(known, result, tables, figures, notes, clean)
+    return _in_numbers(known, result, tables, notes, clean)
+
+
+def _in_our_words(
+    known: Result,
+    result: Result,
+    tables: Sequence[Table],
+    figures: Sequence[results.Figure],
+    notes: Sequence[str],
+    clean: Callable[[str], str],
+) -> Result:
+    """Adds the texts of a result that fedpriv has written, without names and paths."""
+    return dataclasses.replace(
+        known,
+        headline=clean(result.headline),
+        clause=clean(result.clause),
+        assumptions=tuple(map(clean, result.assumptions)),
+        left_out={clean(why): count for why, count in result.left_out.items()},
+        not_applicable={clean(part): clean(why) for part, why in result.not_applicable.items()},
+        tables=tuple(_table(table, clean, clean) for table in tables),
+        figures=tuple(
+            results.Figure(
+                clean(one.kind),
+                clean(one.title),
+                _cleaned(one.data, clean, keys=True),
+                clean(one.section),
+            )
+            for one in figures
+        ),
+        notes=(*map(clean, result.notes), *notes),
+        primary=clean(result.primary),
+        numbers={clean(name): counting(one, clean) for name, one in result.numbers.items()},
+        public=True,
+    )
+
+
+def _in_numbers(
+    known: Result,
+    result: Result,
+    tables: Sequence[Table],
+    notes: Sequence[str],
+    clean: Callable[[str], str],
+) -> Result:
+    """Adds the numbers of a result whose texts others may have written."""
 
     def text(said: str) -> str:
         return said if _NUMERIC.fullmatch(said) else public_name(said, TEXT, clean)
 
+    headline = "no number is known"
     if primary := result.numbers.get(result.primary):
         control = "" if primary.control is None else f", against {primary.control:.3g}"
         headline = f"its main number is {primary.value:.3g}{control}"
-        known = dataclasses.replace(known, headline=headline)
     names = renamed(result.numbers, "number", clean)
     return dataclasses.replace(
         known,
+        headline=headline,
         left_out={"reasons that are left out here": sum(result.left_out.values())},
         tables=tuple(_table(one, clean if result.public else text, text) for one in tables),
         notes=(NOT_OURS, *notes),
