@@ -24,7 +24,7 @@ from fedpriv.attacks.extraction.asking import Inquiry, Target, ask, ask_trained
 from fedpriv.attacks.extraction.canaries import Chosen, Curation
 from fedpriv.attacks.extraction.canary import Canary
 from fedpriv.attacks.extraction.contexts import REFERENCE, contexts
-from fedpriv.attacks.extraction.memorization import balanced_splits
+from fedpriv.attacks.extraction.measures import balanced_splits
 from fedpriv.attacks.extraction.paraphrases import Paraphraser, TableParaphraser
 from fedpriv.attacks.extraction.prompts import PROMPTS
 from fedpriv.attacks.extraction.scoring import WITHOUT, ExtractedAnswers, split_name

@@ -21,7 +21,7 @@ from fedpriv.attacks.extraction.asking import (
     Target,
 )
 from fedpriv.attacks.extraction.canary import Canary, normalised
-from fedpriv.attacks.extraction.memorization import (
+from fedpriv.attacks.extraction.measures import (
     Scores,
     memorised,
     memorised_share,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpriv.attacks.extraction.memorization import histogram, memorised
+from fedpriv.attacks.extraction.measures import histogram, memorised
 from fedpriv.privacy.views import rounded_up
 from fedpriv.threat.results import Figure, Number, Table
 from fedpriv.threat.scoring.exposure import exposure_figures, exposure_tables

@@ -101,6 +101,11 @@ def test_the_texts_of_a_study_are_what_they_were(name, monkeypatch):
         pytest.fail("\n".join([f"{name}:", *told[:MOST_LINES], *more]), pytrace=False)
 
 
+def test_the_numbers_of_every_attack_are_compared_by_a_study():
+    runs = {attack.partition(":")[0] for attack in frozen.FROZEN["attacks"]}
+    assert {f"attacked {run}" for run in runs} <= set(frozen_texts.STUDIES)
+
+
 def test_no_study_is_frozen_that_is_not_made():
     assert {path.name for path in frozen_texts.TEXTS.iterdir()} == {
         frozen_texts.place_of(name).name for name in frozen_texts.STUDIES

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedpriv.attacks.extraction.memorization import (
+from fedpriv.attacks.extraction.measures import (
     Scores,
     balanced_splits,
     histogram,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedpriv.attacks.extraction.memorization import (
+from fedpriv.attacks.extraction.measures import (
     Scores,
     assignment_p_value,
     balanced_splits,
