@@ -431,6 +431,16 @@ def detectable(estimate: Estimate, control: Estimate) -> float | None:
     return float(brentq(spare, least, most, xtol=TINY))
 
 
+def area_by_chance(members: int, others: int) -> Estimate:
+    """Returns the AUC of guessing, of one attack on that many."""
+    told = _told_by(min(members, others))
+
+    def coins(value: float) -> float:
+        return told * _coins_of_area(value, members, others)
+
+    return _binomial(0.5, members + others, coins)
+
+
 def needed(value: float, control: float, *, area: bool = False) -> int | None:
     """Returns how many units show a share, or how many members and as many others an AUC.
 
@@ -444,10 +454,8 @@ def needed(value: float, control: float, *, area: bool = False) -> int | None:
     """
 
     def shows(count: int) -> bool:
-        def coins(other: float) -> float:
-            return _coins_of_area(other, count, count) * _told_by(count) if area else float(count)
-
-        least = detectable(_binomial(value, count, coins), Estimate.known(control))
+        size = area_by_chance(count, count) if area else share(np.zeros(count))
+        least = detectable(size, Estimate.known(control))
         return least is not None and least <= value
 
     low, high = 1, MOST_UNITS

@@ -6,15 +6,24 @@ Numbers are those of the usual hold-out: a fifth of the documents, and a quarter
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import fedpriv.threat.scoring.all  # noqa: F401 - registers the scorers
 from fedpriv.data.document import Document, DocumentSet
 from fedpriv.data.partition import HoldOut
 from fedpriv.report.wording import counted
-from fedpriv.threat.scoring.providers import WORTH
-from fedpriv.threat.statistics import MOST_UNITS, needed
+from fedpriv.studies.outlook import counted as counted_units
+from fedpriv.studies.outlook import outlook
+from fedpriv.threat.claims import (
+    FieldGuesses,
+    FieldRanking,
+    MembershipScores,
+    MemorisationProbe,
+    RecoveredBatch,
+)
+from fedpriv.threat.scoring.registry import SCORERS
 
 HOLD_OUT = HoldOut("document", fraction=0.2, unseen=0.25)
 
@@ -35,13 +44,20 @@ OF_PROVIDERS = (
 OF_CLIENTS = ("dp_fedavg",)
 NOT_PRIVATE = ("fedavg", "fedsgd", "centralised")
 
-MEMBERSHIP = ("server_membership", "pmia", "provider_lira", "provider_rmia")
-INVERSION = (
-    "april", "closed_form", "dlg", "gi_dqa", "gi_dqa_tuned", "idlg", "inverting_gradients",
-    "random", "tag", "template_only", "text",
-)  # fmt: skip
-OF_FIELDS = ("cdmi", "extraction", "field_candidates", "field_search", "memorisation")
+ATTACKS: dict[type, tuple[str, ...]] = {
+    MembershipScores: ("server_membership", "pmia", "provider_lira", "provider_rmia"),
+    RecoveredBatch: (
+        "april", "closed_form", "dlg", "gi_dqa", "gi_dqa_tuned", "idlg", "inverting_gradients",
+        "random", "tag", "template_only", "text",
+    ),
+    FieldRanking: ("field_candidates", "field_search"),
+    FieldGuesses: ("cdmi",),
+    MemorisationProbe: ("memorisation", "extraction"),
+}  # fmt: skip
+"""Attacks by what they claim."""
+
 PLANTED = ("audit", "exposure")
+"""Attacks that bring their own suppliers."""
 
 
 @dataclass(frozen=True)
@@ -112,17 +128,11 @@ def prospects(found: DocumentSet) -> list[Prospect]:
             len(sizes) > 1 and trains,
             f"at most {counted(len(sizes), 'client')}{need_task}",
         ),
-        _membership(documents, unsplit, usable, trains),
+        *_of_attacks(documents, trains),
         Prospect(
-            f"inversion of gradients ({', '.join(INVERSION)})",
+            f"How exposed are planted secrets? ({', '.join(PLANTED)})",
             trains,
-            f"{counted(len(train), 'page')} trained on{usable}",
-        ),
-        _fields(documents, usable),
-        Prospect(
-            f"attacks on planted providers ({', '.join(PLANTED)})",
-            trains,
-            f"these bring their own providers (data.canaries){usable}",
+            f"these bring their own suppliers (data.canaries){usable}",
         ),
     ]
 
@@ -135,33 +145,18 @@ def _split(documents: Sequence[Document]) -> tuple[list[int], str]:
         return list(range(len(documents))), f" (nothing held out: {error})"
 
 
-def _membership(documents: Sequence[Document], unsplit: str, usable: str, trains: bool) -> Prospect:
-    what = f"membership of providers ({', '.join(MEMBERSHIP)})"
-    if unsplit:
-        return Prospect(what, False, f"no provider can be held out{unsplit}")
-    train, _ = HOLD_OUT.split(documents, 0)
-    trained = {documents[at].provider for at in train}
-    suspects = {documents[at].provider for at in HOLD_OUT.asked(documents, 0)}
-    members, others = len(suspects & trained), len(suspects - trained)
-    numbers = (
-        f"{counted(members, 'member')} and {counted(others, 'other')} of two documents or more"
-    )
-    least = least_for_verdict()
-    enough = min(members, others) >= least
-    needs = (
-        f"; an AUC of {WORTH} shows from {least} of each on: {2 * least} providers of two "
-        "documents with data.test.unseen=0.5"
-    )
-    return Prospect(what, trains and enough, f"{numbers}{usable}{'' if enough else needs}")
-
-
-def least_for_verdict() -> int:
-    """Returns how many members, and as many others, show a leak that is worth telling."""
-    return needed(WORTH, 0.5, area=True) or MOST_UNITS
-
-
-def _fields(documents: Sequence[Document], usable: str) -> Prospect:
-    keys = Counter(entity.label for document in documents for entity in document.entities)
-    named = ", ".join(f"{key} {count:,}" for key, count in keys.most_common(5))
-    why = f"fields on the page: {named}" if keys else "no field was found on any page"
-    return Prospect(f"attacks on fields ({', '.join(OF_FIELDS)})", bool(keys), f"{why}{usable}")
+def _of_attacks(documents: Sequence[Document], trains: bool) -> Iterator[Prospect]:
+    """Yields what attacks could tell, a line for each kind of claim."""
+    train, unsplit = _split(documents)
+    held = set(range(len(documents))) - set(train)
+    asked = [] if unsplit else HOLD_OUT.asked(documents, 0)
+    clients = len({documents[at].provider for at in train})
+    units = counted_units(documents, train, held, asked, clients=clients)
+    for claim, names in ATTACKS.items():
+        if power := SCORERS[claim].power:
+            one = outlook(power, units)
+            yield Prospect(
+                f"{one.question} ({', '.join(names)})",
+                trains and (one.enough or (one.alone and one.inside > 0)),
+                f"{one.here}{unsplit}: {one.says}" if trains else "no model can be trained",
+            )

@@ -27,6 +27,7 @@ from scipy.stats import kstest
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.threat.claims import CanaryRank
 from fedpriv.threat.results import Figure, Number, Result, Table
+from fedpriv.threat.scoring.power import Power
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import (
     NOTHING,
@@ -50,7 +51,7 @@ Audits = Mapping[str, Mapping[str, Any]]
 """Exposures, as of `exposure_metrics`, by strategy; the name is empty where there is but one."""
 
 
-@scorer(CanaryRank)
+@scorer(CanaryRank, power=Power("How exposed are planted secrets?", "secrets", 1 / 8))
 def score_exposure(claims: Sequence[CanaryRank], scoring: Scoring) -> Result:
     """Returns how exposed the canaries' secrets are, by repeat count."""
     parts = scoring.truth.parts()

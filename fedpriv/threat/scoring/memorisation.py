@@ -17,6 +17,7 @@ from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.metrics.answers import anls, is_exact
 from fedpriv.threat.claims import MemorisationProbe
 from fedpriv.threat.results import CANNOT_TELL, Figure, Number, Result, Table
+from fedpriv.threat.scoring.power import Power
 from fedpriv.threat.scoring.providers import PROVIDER, asked_about
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import NOTHING, digits, mean_interval, mean_of, percent
@@ -47,7 +48,10 @@ Scores = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
 """Test → model → key → name → value."""
 
 
-@scorer(MemorisationProbe)
+@scorer(
+    MemorisationProbe,
+    power=Power("Which answers are given after their removal from the page?", "suppliers", WORTH),
+)
 def score_memorisation(claims: Sequence[MemorisationProbe], scoring: Scoring) -> Result:
     """Returns the scores of both tests, and the pages that tell most."""
     parts = scoring.truth.parts()

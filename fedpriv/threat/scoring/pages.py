@@ -59,6 +59,7 @@ from fedpriv.threat.results import (
     Table,
 )
 from fedpriv.threat.scoring.exchange import against_others, table_of, units_of
+from fedpriv.threat.scoring.power import Power
 from fedpriv.threat.scoring.registry import OriginalSettings, Scoring, scorer
 from fedpriv.threat.scoring.summaries import mean_of, percent
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
@@ -163,7 +164,11 @@ class PageSettings(OriginalSettings):
     ocr: OCR | None = None
 
 
-@scorer(RecoveredBatch, settings=PageSettings)
+@scorer(
+    RecoveredBatch,
+    settings=PageSettings,
+    power=Power("What stands on the pages of a client?", "clients", 0.25, matched=True),
+)
 def score_batches(claims: Sequence[RecoveredBatch], scoring: Scoring) -> Result:
     """Scores each message and returns the means over them, with pictures of the pages.
 

@@ -20,6 +20,7 @@ from fedpriv.threat.access import HeldOutDocuments
 from fedpriv.threat.claims import MembershipScores
 from fedpriv.threat.results import CANNOT_TELL, Figure, Number, Result, Table
 from fedpriv.threat.scoring.membership import Judged, membership_metrics, roc
+from fedpriv.threat.scoring.power import Power
 from fedpriv.threat.scoring.registry import Scoring, scorer
 from fedpriv.threat.scoring.summaries import NOTHING, digits, percent
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
@@ -51,7 +52,10 @@ WORTH = 0.8
 Parts = Mapping[str, TrainingMembership]
 
 
-@scorer(MembershipScores)
+@scorer(
+    MembershipScores,
+    power=Power("Which suppliers were trained on?", "suppliers", WORTH - 0.5, area=True),
+)
 def score_membership(claims: Sequence[MembershipScores], scoring: Scoring) -> Result:
     """Returns the numbers, table and ROC of all classifiers.
 

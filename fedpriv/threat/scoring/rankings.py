@@ -21,6 +21,7 @@ import numpy as np
 from fedpriv.threat.access import FieldCandidates, ScrubbedField
 from fedpriv.threat.claims import FieldRanking, RankedField
 from fedpriv.threat.results import Number, Result, Table
+from fedpriv.threat.scoring.power import Power
 from fedpriv.threat.scoring.registry import OriginalSettings, Scoring, scorer
 from fedpriv.threat.scoring.summaries import digits, percent
 from fedpriv.threat.scoring.verdicts import exploratory, in_words, number, verdict
@@ -102,7 +103,11 @@ class Ranked:
         return 0.0 if self.place is None else 1 / len(self.ranking.candidates)
 
 
-@scorer(FieldRanking, settings=OriginalSettings)
+@scorer(
+    FieldRanking,
+    settings=OriginalSettings,
+    power=Power("Which value stood in a field that was removed?", "documents", WORTH),
+)
 def score_rankings(claims: Sequence[FieldRanking], scoring: Scoring) -> Result:
     """Scores how the candidates were ranked with each model.
 

@@ -33,6 +33,7 @@ from fedpriv.threat.scoring.fields import (
     improvement_terms,
     tokens_gained,
 )
+from fedpriv.threat.scoring.power import Power
 from fedpriv.threat.scoring.reconstruction_tables import (
     figures,
     headline,
@@ -123,7 +124,11 @@ class ReconstructionSettings(IntervalSettings, OriginalSettings):
             raise ValueError(f"epsilon={self.epsilon}: expected a positive number")
 
 
-@scorer(FieldGuesses, settings=ReconstructionSettings)
+@scorer(
+    FieldGuesses,
+    settings=ReconstructionSettings,
+    power=Power("What stood in a field that was removed?", "documents", WORTH),
+)
 def score_guesses(claims: Sequence[FieldGuesses], scoring: Scoring) -> Result:
     """Scores what was made of the fields with each model.
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedpriv.threat.attack import Remarks
 from fedpriv.threat.results import Result
+from fedpriv.threat.scoring.power import Power
 from fedpriv.threat.settings import AttackSettings, between_0_and_1
 from fedpriv.threat.truth import TruthStore
 
@@ -80,25 +81,29 @@ S = TypeVar("S", bound=Callable[..., Result])
 
 @dataclass(frozen=True)
 class Scored:
-    """A scorer, and the settings that it depends on."""
+    """A scorer, the settings that it depends on, and what its claims could show."""
 
     score: Scorer
     settings: type[AttackSettings]
+    power: Power | None = None
 
 
 SCORERS: dict[type, Scored] = {}
 
 
-def scorer(claim: type, *, settings: type[AttackSettings] = AttackSettings) -> Callable[[S], S]:
+def scorer(
+    claim: type, *, settings: type[AttackSettings] = AttackSettings, power: Power | None = None
+) -> Callable[[S], S]:
     """Registers the function that scores claims of a type.
 
     Args:
         claim: the type.
         settings: that the function depends on.
+        power: what such claims could show on so many units; None if that is not known.
     """
 
     def register(score: S) -> S:
-        SCORERS[claim] = Scored(score, settings)
+        SCORERS[claim] = Scored(score, settings, power)
         return score
 
     return register

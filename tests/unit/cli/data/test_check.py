@@ -26,9 +26,11 @@ from fedpriv.cli.data import prospects
 from fedpriv.cli.data.contact_sheet import CELL, draw, evenly
 from fedpriv.cli.data.recognise import recognise
 from fedpriv.cli.data.survey import as_table, survey
+from fedpriv.config import attack as config_attack
 from fedpriv.config import catalogue
 from fedpriv.data.document import DataError, Document, DocumentSet, Entity, Question, Word
 from fedpriv.data.readers.annotation import blank_page
+from fedpriv.threat.runner import ThreatModel
 
 
 @pytest.fixture
@@ -58,6 +60,7 @@ def receipts(tmp_path):
     return root
 
 
+NOT_HELD_OUT = " (nothing held out: unseen=0.25 of 2 providers is none: take at least 0.5)"
 WORKS_OF_THREE_RECEIPTS = [
     "good for (numbers are those with data.test.by=document data.test.fraction=0.2 "
     "data.test.unseen=0.25)",
@@ -66,8 +69,7 @@ WORKS_OF_THREE_RECEIPTS = [
     "models that answer (vt5, donut, pix2struct, layoutlmv3 with model.task=answers):",
     "3 pages with a question",
     "strategies without noise (fedavg, fedsgd, centralised):",
-    "at most 2 clients, one provider each at least (nothing held out: unseen=0.25 of 2 providers "
-    "is none: take at least 0.5)",
+    f"at most 2 clients, one provider each at least{NOT_HELD_OUT}",
     "privacy of examples (feam_dp, fedavg_dp, centralised_dp, centralised_dp_sgd):",
     "3 pages trained on: privacy.examples=3",
     "privacy of providers (fl_provider_dp, fl_provider_dp_adam, fl_provider_dp_one_step, "
@@ -76,16 +78,19 @@ WORKS_OF_THREE_RECEIPTS = [
     "client has",
     "privacy of clients (dp_fedavg):",
     "at most 2 clients",
-    "membership of providers (server_membership, pmia, provider_lira, provider_rmia):",
-    "not enough: no provider can be held out (nothing held out: unseen=0.25 of 2 providers is "
-    "none: take at least 0.5)",
-    "inversion of gradients (april, closed_form, dlg, gi_dqa, gi_dqa_tuned, idlg, "
+    "Which suppliers were trained on? (server_membership, pmia, provider_lira, provider_rmia):",
+    f"not enough: 0 suppliers and 0 others{NOT_HELD_OUT}: cannot tell: it takes 16 of each",
+    "What stands on the pages of a client? (april, closed_form, dlg, gi_dqa, gi_dqa_tuned, idlg, "
     "inverting_gradients, random, tag, template_only, text):",
-    "3 pages trained on",
-    "attacks on fields (cdmi, extraction, field_candidates, field_search, memorisation):",
-    "fields on the page: total 3, company 2",
-    "attacks on planted providers (audit, exposure):",
-    "these bring their own providers (data.canaries)",
+    f"2 clients{NOT_HELD_OUT}: only what is recovered to the last word or pixel: less takes 6",
+    "Which value stood in a field that was removed? (field_candidates, field_search):",
+    f"not enough: 3 documents and 0 others{NOT_HELD_OUT}: cannot tell: it takes 66 of each",
+    "What stood in a field that was removed? (cdmi):",
+    f"not enough: 3 documents and 0 others{NOT_HELD_OUT}: cannot tell: it takes 66 of each",
+    "Which answers are given after their removal from the page? (memorisation, extraction):",
+    f"not enough: 0 suppliers and 0 others{NOT_HELD_OUT}: cannot tell: it takes 223 of each",
+    "How exposed are planted secrets? (audit, exposure):",
+    "these bring their own suppliers (data.canaries)",
 ]
 
 
@@ -310,11 +315,11 @@ def test_what_a_folder_is_enough_for(check, tmp_path):
     works = {one["what"].partition(" (")[0]: one for one in json.loads(out)["works"]}
     assert not works["models that tag words"]["works"]
     assert works["models that answer"]["numbers"] == "50 pages with a question"
-    assert not works["attacks on fields"]["works"]
+    assert not works["Which value stood in a field that was removed?"]["works"]
     # A quarter of ten providers is held out, so eight are trained on.
     assert "at most 8 clients" in works["strategies without noise"]["numbers"]
-    membership = works["membership of providers"]
-    assert "2 others of two documents or more" in membership["numbers"]
+    membership = works["Which suppliers were trained on?"]
+    assert membership["numbers"].endswith("and 2 others: cannot tell: it takes 16 of each")
 
 
 def test_every_strategy_and_attack_is_named():
@@ -332,11 +337,18 @@ def test_membership_needs_as_many_providers_as_its_verdict(providers, enough):
     documents = [page(f"d{p} {n}", f"p{p}", questions=(ASKED,)) for p in range(providers)
                  for n in range(10)]  # fmt: skip
     works = prospects.prospects(DocumentSet("mine", tuple(documents), ()))
-    (membership,) = (one for one in works if one.what.startswith("membership"))
+    (membership,) = (one for one in works if one.what.startswith("Which suppliers"))
     assert membership.works is enough
     # As reports say it of too few: fedpriv.threat.scoring.providers.
-    needs = "an AUC of 0.8 shows from 16 of each on: 32 providers of two documents"
-    assert (needs in membership.numbers) is not enough
+    assert ("less takes 16 of each" in membership.numbers) is not enough
+
+
+def test_attacks_are_listed_under_what_they_claim():
+    for claim, names in prospects.ATTACKS.items():
+        for name in names:
+            attack = config_attack.parse([f"attack={name}"]).attack
+            claims = ThreatModel.of(attack).claims
+            assert claim in claims or name == "extraction"
 
 
 # ------------------------------------------------------------------------------------ the layouts
