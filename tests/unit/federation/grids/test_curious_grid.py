@@ -92,10 +92,12 @@ def test_under_masking_it_holds_masked_vectors_and_the_sum():
     for name, mean in there.aggregate.items():
         torch.testing.assert_close(here.aggregate[name], mean, atol=1e-6, rtol=0)
     # A masked vector says nothing: it is spread over the whole ring, and uncorrelated.
-    update = torch.cat([t.flatten() for t in there.uploads[0].tensors.values()])
-    words = torch.cat([t.flatten() for t in here.uploads[0].tensors.values()])
+    update, words = (
+        torch.cat([t.flatten() for upload in seen.uploads for t in upload.tensors.values()])
+        for seen in (there, here)
+    )
     assert words.std() > 100 * update.std()
-    assert abs(np.corrcoef(update, words)[0, 1]) < 0.4  # of 50 numbers
+    assert abs(np.corrcoef(update, words)[0, 1]) < 6 / len(update) ** 0.5
 
 
 def test_gradients_are_those_of_the_batch_in_the_truth_store():
