@@ -45,10 +45,17 @@ OWN = ("defences", "attacks", "seeds", "hours", "workers")
     "--plan",
     "plan_only",
     is_flag=True,
-    help="Say what would be done and how long it takes, from two rounds of each defence, of which "
-    "nothing is kept.",
+    help="Say what would be done, and what each attack could tell of so many documents; nothing is "
+    "trained.",
 )
-def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
+@click.option(
+    "--time",
+    "timed",
+    is_flag=True,
+    help="With --plan: also how long it takes, from two rounds of each defence, of which nothing "
+    "is kept.",
+)
+def command(name: str, overrides: tuple[str, ...], plan_only: bool, timed: bool) -> int:
     """Assess which defence stops which attack, at what cost.
 
     The experiment is trained once for each defence and seed, and every attack is made on each
@@ -77,6 +84,8 @@ def command(name: str, overrides: tuple[str, ...], plan_only: bool) -> int:
         before = None if plan_only or hours is None else assess_cost.begun(plan, hours)
         if before is not None:
             plan = before
+        elif plan_only and not timed and hours is None:
+            return 0
         elif plan_only or hours is not None:
             costs = assess_cost.foretold(plan, to_stderr)
             if hours is not None:

@@ -32,10 +32,12 @@ from fedpriv.studies import running, trials
 from fedpriv.studies.assess_matrix import Asked, Assessment, Defence, Matrix, Training, chosen
 from fedpriv.studies.assessed import NONE, START
 from fedpriv.studies.assessment import ERRORS, JSON
+from fedpriv.studies.outlook import Sides, counted, outlook
 from fedpriv.studies.trials import RUNS, TRAINING, Store, Trial
 from fedpriv.threat import access
 from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.runner import ThreatModel
+from fedpriv.threat.scoring.registry import SCORERS
 from fedpriv.threat.surfaces.base import onlooker
 
 OURS = {
@@ -150,7 +152,10 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
         except Mistakes as error:
             return "; ".join(error.problems)
 
-    attacks, kept, batches = _granted(plan, model, keeps, explicit)
+    deal = functools.partial(load, *base.run, "keep=[]", *bare)
+    units = _units(experiment.build(deal(f"seed={plan.seeds[0]}"), source), plan.seeds[0])
+    apart = len({json.dumps(deal(f"seed={seed}")["data"], default=str) for seed in plan.seeds})
+    attacks, kept, batches = _granted(plan, model, keeps, units, apart, explicit)
     observed = (f"keep=[{','.join(kept)}]", *(w for one in kept for w in keepers.get(one, ())))
     own = [w for w in plan.overrides if not w.startswith("keep.") or w.split(".")[1] in kept]
     observed = (*observed, *own, *(("keep.transcript.batches=true",) if batches else ()))
@@ -200,25 +205,54 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
     return dataclasses.replace(plan, own=_own_parts(plan))
 
 
+def _units(parts: experiment.Experiment, seed: int) -> dict[str, Sides]:
+    """Returns how many units of each kind an experiment has; none of data that are no documents."""
+    if not isinstance(parts.data, DocumentData):
+        return {}
+    dealt = parts.data.dealt(seed)
+    return counted(
+        dealt.documents,
+        dealt.trained,
+        dealt.held,
+        parts.data.test.asked(dealt.loaded.documents, seed),
+        clients=len(dealt.deal),
+        secrets=len({page.provider for page in dealt.planted}),
+    )
+
+
 def _granted(
-    plan: Assessment, model: Any, keeps: Callable[[str], str], explicit: bool
+    plan: Assessment,
+    model: Any,
+    keeps: Callable[[str], str],
+    units: Mapping[str, Sides],
+    seeds: int,
+    explicit: bool,
 ) -> tuple[list[Asked], list[str], bool]:
     """Returns the attacks, with reasons why some are withheld, and the keepers that they need.
 
-    And whether one needs to know the batches behind the messages.
+    And whether one needs to know the batches behind the messages. One that so few units forbid to
+    tell anything is withheld too, unless it was asked for by name. `seeds` have data of their own.
 
     Raises:
         Mistakes: if none can be made, or one is wrong that the user has named.
     """
     kept, batches = dict[str, None](), False
+    looks = (2 * len(plan.defences) - 1) * len(plan.attacks)
     attacks, problems = list[Asked](), list[str]()
     for one in plan.attacks:
         try:
             order = attack.parse((*one.overrides, *one.own), one.name)
             attack.parse((*one.overrides, *one.masked, *one.own), one.name)
-            reason, adversary = _withheld(order, model, keeps, kept)
+            claims = ThreatModel.of(order.attack).claims
+            power = next((SCORERS[claim].power for claim in claims if claim in SCORERS), None)
+            ahead = outlook(power, units, looks=looks, seeds=seeds) if power and units else None
+            idle = ahead is not None and ahead.hopeless and not explicit
+            reason, adversary = _withheld(order, model, keeps, {} if idle else kept)
+            if ahead and idle:
+                reason = reason or f"{ahead.here}: {ahead.says}"
             batches = batches or (not reason and access.BatchKnowledge in _needs(order))
-            one = dataclasses.replace(one, withheld=reason, adversary=one.adversary or adversary)
+            who = one.adversary or adversary
+            one = dataclasses.replace(one, withheld=reason, adversary=who, outlook=ahead)
         except Mistakes as error:
             if explicit:
                 problems += [f"{one.name}: {problem}" for problem in error.problems]

@@ -203,11 +203,14 @@ def begun(plan: Assessment, hours: float) -> Assessment | None:
 def described(plan: Assessment) -> list[str]:
     """Returns in lines who attacks, and what is trained and made and what not, and why not."""
     lines = [f"{name.replace('_', ' ')}: {one.who}" for name, one in plan.adversaries.items()]
-    rows = [["attack", "adversary", "minutes a training", "behind masks", ""]]
+    rows = [["attack", "adversary", "minutes", "here", "what it can tell", ""]]
     for one in plan.attacks:
-        why = f"not made: {one.withheld}" if one.withheld else one.told
         minutes = "—" if one.withheld else f"{one.minutes:g}"
-        rows.append([one.name, one.adversary, minutes, " ".join(one.masked) or "the same", why])
+        here, says = (one.outlook.here, one.outlook.says) if one.outlook else ("", "not known")
+        if one.withheld and not one.withheld.endswith(says):
+            says = f"not made: {one.withheld}"
+        behind = f" (behind masks: {' '.join(one.masked)})" if one.masked else ""
+        rows.append([one.name, one.adversary, minutes, here, says, f"{one.told}{behind}"])
     lines += ["", *aligned(rows), ""]
     rows = [["defence", ""]]
     for defence in plan.defences:

@@ -22,6 +22,7 @@ from fedpriv.config import attack, catalogue, yaml_file
 from fedpriv.config.construct import import_target, near
 from fedpriv.config.experiment import Mistakes
 from fedpriv.studies.assessed import START, Made
+from fedpriv.studies.outlook import Outlook
 from fedpriv.studies.trials import Trial, finding
 from fedpriv.threat.runner import ThreatModel
 
@@ -69,6 +70,7 @@ class Asked:
         smaller_minutes: that it takes then.
         measure: name of the number that is its success; "" for the one its verdict rests on.
         withheld: why no training of the experiment grants what it needs; "" if one may.
+        outlook: what it could tell of the experiment's documents; None if that is not known.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Asked:
     smaller_minutes: float = 0.5
     measure: str = ""
     withheld: str = ""
+    outlook: Outlook | None = None
 
     def order(self, defence: Defence, seed: int, *, masked: bool) -> tuple[str, ...]:
         """Returns its overrides against a defence, under the seed of the training."""

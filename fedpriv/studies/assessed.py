@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,9 @@ from pydantic import TypeAdapter
 
 from fedpriv.privacy.views import rounded_up
 from fedpriv.report.wording import aligned, as_markdown, plain
-from fedpriv.studies.effects import CANNOT_TELL, NOTHING, STOPS, WEAKENS
+from fedpriv.studies.effects import CANNOT_TELL, LEAKS, LEAKS_LESS, STOPS
 from fedpriv.studies.estimate import Over, over_attacks
+from fedpriv.studies.outlook import Outlook
 from fedpriv.threat.results import Number
 
 NONE, START = "none", "start"
@@ -29,7 +30,7 @@ class Cell:
         attack: its name.
         adversary: who makes it under this defence.
         measure: name of the number that is its success, such as "server_series".
-        verdict: "stops", "weakens", "nothing" or "cannot_tell".
+        verdict: "leaks", "leaks_less", "stops_it" or "cannot_tell".
         why: in words.
         value: mean success; None where it was not measured.
         control: the same where nothing leaks.
@@ -47,6 +48,9 @@ class Cell:
         asked: seeds that were planned.
         failed: seeds in which the attack or its training failed.
         own_leaks: seeds in which the attack's own verdict is a leak.
+        certain: seeds in which it needs no test, such as a message that was recovered exactly.
+        said: what its leak lets the adversary do, in words that follow "can", by the seed in which
+            that is least; "" where its scorer has none.
         numbers: of these seeds, which the rest is computed from.
         shared: whether the seeds share their data, as those of a folder do, so that each of them
             tells little more than the others.
@@ -73,6 +77,8 @@ class Cell:
     asked: int = 0
     failed: int = 0
     own_leaks: int = 0
+    certain: int = 0
+    said: str = ""
     numbers: Mapping[int, Number] = field(default_factory=dict)
     shared: bool = False
 
@@ -80,6 +86,14 @@ class Cell:
     def effect(self) -> Over | None:
         """What was measured; None for nothing."""
         return over_attacks([*self.numbers.values()], self.shared)
+
+    @property
+    def share(self) -> float:
+        """How much of what could leak does, from 0 to 1: what leaks are ordered by."""
+        effect = self.effect
+        if effect is None or not math.isfinite(effect.most):
+            return 0.0
+        return effect.gain / max(effect.most - (effect.control or 0.0), 1e-9)
 
 
 @dataclass(frozen=True)
@@ -98,6 +112,8 @@ class DefenceRow:
         alive: whether it is known that it is not dead.
         unit: whom ε protects, such as "provider"; "" where nothing is promised.
         epsilon: by adversary, the largest of all seeds; None where nothing is promised.
+        ceiling: by adversary, the largest AUC that any attack on one unit can reach, whatever it
+            computes; None where there is no such bound.
         measured: by the ledger's view, the lower bound on ε of the audit that comes closest to the
             ledger, and the ledger's ε of a client that took part as often as its canaries' did.
         seconds: mean of all rounds of a training.
@@ -121,6 +137,7 @@ class DefenceRow:
     alive: bool = True
     unit: str = ""
     epsilon: Mapping[str, float | None] = field(default_factory=dict)
+    ceiling: Mapping[str, float | None] = field(default_factory=dict)
     measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     seconds: float | None = None
     traffic: float | None = None
@@ -131,6 +148,11 @@ class DefenceRow:
     runs: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What a reader sees it called."""
+        return "undefended" if self.defence == NONE else self.defence
 
     @property
     def state(self) -> str:
@@ -162,6 +184,7 @@ class Assessed:
         attacks: what each is after, in words.
         withheld: attack → why no training grants what it needs.
         rows: the defences.
+        outlooks: attack → what it could tell, before anything was trained.
     """
 
     experiment: str
@@ -172,6 +195,7 @@ class Assessed:
     attacks: Mapping[str, str]
     withheld: Mapping[str, str]
     rows: tuple[DefenceRow, ...]
+    outlooks: Mapping[str, Outlook] = field(default_factory=dict)
 
     @property
     def metric(self) -> str:
@@ -201,6 +225,7 @@ class Assessed:
                     "control": cell.control, "detectable": cell.detectable, "n": cell.n,
                     "p_value": cell.p_value, "p_less": cell.p_less,
                     "epsilon": row.epsilon.get(cell.adversary), "unit": row.unit,
+                    "ceiling": row.ceiling.get(cell.adversary),
                     "metric": row.metric, "utility": row.utility and row.utility.mean,
                     "dead": row.dead, "alive": row.alive, "seconds": row.seconds,
                     "traffic": row.traffic, "memory": row.memory, "seeds": len(row.seeds),
@@ -209,67 +234,89 @@ class Assessed:
             )  # fmt: skip
         return pd.DataFrame(rows)
 
+    @property
+    def undefended(self) -> DefenceRow | None:
+        """The row that others are held against."""
+        return next((row for row in self.rows if row.defence == NONE), None)
+
+    @property
+    def leaks(self) -> list[Cell]:
+        """What leaks undefended, the most of what could leak first."""
+        bare = self.undefended
+        shown = [cell for cell in bare.cells if cell.verdict == LEAKS] if bare else []
+        return sorted(shown, key=lambda cell: -cell.share)
+
+    def against(self, attack: str, *verdicts: str) -> list[DefenceRow]:
+        """Returns the defences with one of these verdicts against an attack."""
+        return [
+            row
+            for row, cell in self.cells
+            if row.defence != NONE and cell.attack == attack and cell.verdict in verdicts
+        ]
+
     def answer(self) -> list[str]:
-        """Returns the three sentences that a decision rests on, from cells that can tell."""
-        none = next((row for row in self.rows if row.defence == NONE), None)
-        leaks = [cell for cell in none.cells if cell.verdict == NOTHING] if none else []
-        if none and none.dead and none.utility and none.start:
-            first = (
-                f"The experiment has learnt nothing: without a defence it ends with {none.metric} "
-                f"{none.utility.mean:.3f}, and began with {none.start.mean:.3f}. No defence can be "
-                "judged by it: train for longer."
-            )
-        elif not leaks:
-            first = (
-                "No attack is shown to succeed without a defence, so nothing here says what a "
-                "defence is worth."
-            )
-        else:
-            told = _and(
-                f"{cell.attack} ({cell.value:.3g}, {cell.control:.3g} without a leak)"
-                for cell in leaks
-            )
-            verb = "succeed" if len(leaks) > 1 else "succeeds"
-            first = f"Without a defence, {told} {verb}."
-        return [first, self._best(leaks), self._remains()]
+        """Returns what a decision rests on: leaks, what the size forbids to say, dead models.
 
-    def _best(self, leaks: Sequence[Cell]) -> str:
-        """Returns what stops or weakens each leak, and how good the models are."""
-        told = []
-        for leak in leaks:
-            by = {
-                verb: [
-                    f"{row.defence} ({row.metric} {row.utility.mean:.3f})"
-                    for row, cell in self.cells
-                    if cell.attack == leak.attack and cell.verdict == verb and row.utility
-                ]
-                for verb in (STOPS, WEAKENS)
-            }
-            done = [f"stopped by {_and(by[STOPS])}"] if by[STOPS] else []
-            done += [f"weakened by {_and(by[WEAKENS])}"] if by[WEAKENS] else []
-            if done:
-                told.append(f"{leak.attack} is {_and(done)}")
+        What is said of attacks and defences comes from cells that can tell.
+        """
+        told = [self._leak(cell) for cell in self.leaks]
         if not told:
-            return "No defence with a living model is shown to stop or weaken an attack."
-        none = next(row for row in self.rows if row.defence == NONE)
-        with_none = f", where no defence has {none.utility.mean:.3f}" if none.utility else ""
-        return f"{'; '.join(told)}{with_none}."
+            told = ["No attack is shown to succeed undefended"]
+            told[0] += ", so nothing here says what a defence is worth." if self.cells else "."
+        return [told[0], *filter(None, (self._size(),)), *told[1:], *self._rest()]
 
-    def _remains(self) -> str:
-        """Returns what is not stopped, which models are dead, and how much cannot be told."""
-        told = []
-        idle: dict[str, list[str]] = {}
-        for row, cell in self.cells:
-            if row.defence != NONE and cell.verdict == NOTHING:
-                idle.setdefault(cell.attack, []).append(row.defence)
-        for attack, defences in idle.items():
-            verb = "do" if len(defences) > 1 else "does"
-            told.append(f"{_and(defences)} {verb} nothing against {attack}")
-        if dead := [row.defence for row in self.rows if row.dead and row.defence != NONE]:
-            told.append(f"{_and(dead)} left a dead model, which says nothing for the defence")
-        unknown = sum(cell.verdict == CANNOT_TELL for _, cell in self.cells)
-        told.append(f"{unknown} of {len(self.cells)} cells cannot tell")
-        return f"What is left: {'; '.join(told)}."
+    def _leak(self, leak: Cell) -> str:
+        """Returns what leaks undefended, which defences stop it, and what these cost."""
+        who = self.adversaries.get(leak.adversary, "").partition(",")[0] or "an adversary"
+        can = f"{who} can {leak.said} ({leak.attack})"
+        if not leak.said:
+            can = f"{leak.attack} succeeds ({leak.value:.3g}, {leak.control:.3g} without a leak)"
+        said = f"Undefended, {can}"
+        links = (", which", " and")
+        for verb, verdict in (("stop", STOPS), ("reduce", LEAKS_LESS)):
+            if rows := self.against(leak.attack, verdict):
+                by = _and(f"{r.title} ({r.metric} {r.utility.mean:.3f})" for r in rows if r.utility)
+                said += f"{links[0]} {by} {verb}{'s' * (len(rows) == 1)}"
+                links = (links[1], links[1])
+        if rows := self.against(leak.attack, LEAKS):
+            does = "does" if len(rows) == 1 else "do"
+            stop = "" if links[0] == links[1] else " stop"
+            said += f"{links[0]} {_and(row.title for row in rows)} {does} not{stop}"
+        bare = self.undefended
+        if links[0] == links[1] and bare and bare.utility:
+            said += f", where the undefended model has {bare.utility.mean:.3f}"
+        return f"{said}."
+
+    def _size(self) -> str:
+        """Returns what so few units forbid to say."""
+        few: dict[tuple[str, int], list[str]] = {}
+        for name, one in self.outlooks.items():
+            if one.hopeless:
+                few.setdefault((one.here, one.needed), []).append(name)
+        told = [
+            f"{_and(names)} ({here}, where it takes {needed:,} of each)"
+            for (here, needed), names in few.items()
+        ]
+        return f"So few documents forbid anybody to measure {_and(told)}." if told else ""
+
+    def _rest(self) -> Iterator[str]:
+        """Yields what leaks under a defence alone, which models are dead, and what is open."""
+        known = {cell.attack for cell in self.leaks}
+        for name in dict.fromkeys(cell.attack for _, cell in self.cells):
+            if name not in known and (rows := self.against(name, LEAKS)):
+                yield f"{name} succeeds under {_and(row.title for row in rows)}."
+        bare = self.undefended
+        if bare and bare.dead and bare.utility and bare.start:
+            yield (
+                f"The model has learnt nothing: undefended it ends with {bare.metric} "
+                f"{bare.utility.mean:.3f}, and began with {bare.start.mean:.3f}. Attacks on it "
+                "cannot be judged, nor defences by them: train for longer."
+            )
+        if dead := [row.title for row in self.rows if row.dead and row.defence != NONE]:
+            verb = "leave" if len(dead) > 1 else "leaves"
+            yield f"{_and(dead)} {verb} a dead model, which says nothing for the defence."
+        if unknown := sum(cell.verdict == CANNOT_TELL for _, cell in self.cells):
+            yield f"{unknown} of {len(self.cells)} cells cannot tell."
 
 
 def _and(names: Any) -> str:
@@ -307,7 +354,7 @@ def from_json(content: Any) -> Assessed:
 
 
 def markdown(found: Assessed) -> str:
-    """Returns an assessment as Markdown: the three sentences, and the matrix."""
+    """Returns an assessment as Markdown: the answer, and the matrix."""
     attacks = list(dict.fromkeys(cell.attack for _, cell in found.cells))
     rows = [["defence", found.metric, "ε", *attacks]]
     for row in found.rows:
@@ -319,7 +366,7 @@ def markdown(found: Assessed) -> str:
         state = f", {row.state}" if row.state else ""
         utility = f"{row.utility}{state}" if row.utility else "refused"
         told = f"{epsilon} for one {row.unit}" if epsilon else "∞"
-        rows.append([f"`{row.defence}`", utility, told])
+        rows.append([row.title if row.defence == NONE else f"`{row.defence}`", utility, told])
         for name in attacks:
             cell = by_attack.get(name)
             value = ""
@@ -338,7 +385,7 @@ def markdown(found: Assessed) -> str:
 
 
 def lines(found: Assessed) -> Iterator[str]:
-    """Yields what the terminal shows: alarms, three sentences, a line for each row."""
+    """Yields what the terminal shows: alarms, the answer, a line for each row."""
     yield from (f"ALARM: {alarm}" for alarm in found.alarms)
     yield from map(plain, found.answer())
     attacks = list(dict.fromkeys(cell.attack for _, cell in found.cells))
@@ -347,7 +394,7 @@ def lines(found: Assessed) -> Iterator[str]:
         by_attack = {cell.attack: cell.verdict.replace("_", " ") for cell in row.cells}
         state = f" ({row.state})" if row.state else ""
         utility = f"{row.metric} {row.utility}{state}" if row.utility else "—"
-        table.append([row.defence, utility, *(by_attack.get(name, "—") for name in attacks)])
+        table.append([row.title, utility, *(by_attack.get(name, "—") for name in attacks)])
     yield from aligned([[plain(cell, 60) for cell in cells] for cells in table])
     for row in found.rows:
         if row.refused:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from fedpriv.runtime.run_folder import AUDIT, FINDINGS, LEDGER, METRICS, RESULT,
 from fedpriv.studies.assess_matrix import Asked, Assessment, Defence, Training
 from fedpriv.studies.assessed import NONE, START, Assessed, Cell, DefenceRow, Made, as_json
 from fedpriv.studies.assessment_page import html
-from fedpriv.studies.effects import CANNOT_TELL, STOPS, WEAKENS, verdict_of
+from fedpriv.studies.effects import CANNOT_TELL, LEAKS, LEAKS_LESS, STOPS, verdict_of
 from fedpriv.studies.estimate import Over, over, over_attacks, usable
 from fedpriv.studies.trials import COST, PLAN, RUNS
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Result, read_result
@@ -76,6 +76,7 @@ def read(path: Path | str, *, redacted: bool = False) -> Assessed:
         {one.name: one.told for one in told.attacks if not one.withheld},
         {one.name: one.withheld for one in told.attacks if one.withheld},
         rows,
+        {one.name: one.outlook for one in told.attacks if one.outlook},
     )
     if redacted:
         found = _redact(found, Path(path))
@@ -113,6 +114,7 @@ def _redact(found: Assessed, folder: Path) -> Assessed:
             asked=cell.asked,
             failed=cell.failed,
             own_leaks=cell.own_leaks,
+            certain=cell.certain,
             numbers={seed: counting(one, clean) for seed, one in cell.numbers.items()},
             shared=cell.shared,
         )
@@ -138,12 +140,19 @@ def _redact(found: Assessed, folder: Path) -> Assessed:
                 failed=dict.fromkeys(row.failed, REASON),
                 alarms=("a measurement contradicts the ledger, or is blind",) * bool(row.alarms),
                 epsilon={adversaries[name]: size for name, size in row.epsilon.items()},
+                ceiling={adversaries[name]: size for name, size in row.ceiling.items()},
                 runs=(),
                 commands=(),
                 cells=tuple(map(cell_of, row.cells)),
             )
             for row in found.rows
         ),
+        {
+            attacks[name]: dataclasses.replace(
+                one, question="", units=public_name(one.units, "units", clean)
+            )
+            for name, one in found.outlooks.items()
+        },
     )
 
 
@@ -220,6 +229,13 @@ class _Trained:
         private = self.ledger.get("mechanism") is not None
         return float(found) if private and found is not None else None
 
+    def ceiling(self, view: str) -> float | None:
+        """Returns the largest AUC that any attack on one unit can reach; None for no bound."""
+        if self.epsilon(view) is None or view == "colluders":
+            return None
+        most = self.ledger["views"][view].get("ceiling")
+        return float(most["auc"]) if most else None
+
 
 def _row(
     defence: Defence,
@@ -248,7 +264,8 @@ def _row(
         utility=over([value for value, _ in pairs], metric) if pairs else None,
         start=over([start for _, start in pairs], metric) if pairs else None,
         unit=next((u for one in ended if one.ledger.get("mechanism") and (u := one.unit)), ""),
-        epsilon=_promised(ended, plan, masked),
+        epsilon=_promised(ended, plan, masked, _Trained.epsilon),
+        ceiling=_promised(ended, plan, masked, _Trained.ceiling),
         measured=_measured([one.audit for one in mine if one.audit]),
         seconds=math.fsum(one.seconds for one in ended) / count if ended else None,
         traffic=math.fsum(one.traffic for one in ended) / count if ended else None,
@@ -268,8 +285,13 @@ def _row(
     )
 
 
-def _promised(ended: Sequence[_Trained], plan: Assessment, masked: bool) -> dict[str, float | None]:
-    """Returns ε by adversary, the largest of all seeds; None where nothing is promised.
+def _promised(
+    ended: Sequence[_Trained],
+    plan: Assessment,
+    masked: bool,
+    size: Callable[[_Trained, str], float | None],
+) -> dict[str, float | None]:
+    """Returns a bound by adversary, the largest of all seeds; None where nothing is promised.
 
     Masks take one adversary away, who sees single messages, and bring two who see sums.
     """
@@ -277,8 +299,8 @@ def _promised(ended: Sequence[_Trained], plan: Assessment, masked: bool) -> dict
     found: dict[str, float | None] = {}
     for name, about in plan.adversaries.items() if ended else ():
         if name not in gone:
-            sizes = [one.epsilon(about.view) for one in ended]
-            known = [size for size in sizes if size is not None]
+            sizes = [size(one, about.view) for one in ended]
+            known = [one for one in sizes if one is not None]
             found[name] = max(known) if known and len(known) == len(sizes) else None
     return found
 
@@ -388,6 +410,8 @@ def _cell(asked: Asked, mine: Sequence[_Trained], plan: Assessment, masked: bool
             result.verdict == LEAK and measures[seed] == result.primary
             for seed, result in results.items()
         ),
+        certain=sum(results[seed].certain for seed in numbers),
+        said=results[min(numbers, key=lambda seed: numbers[seed].value)].clause if numbers else "",
         numbers=numbers,
         shared=len({one.source for one in planned}) < len(planned),
     )
@@ -431,6 +455,9 @@ def judged(rows: Sequence[DefenceRow]) -> tuple[DefenceRow, ...]:
                 )
             verdict, why, needed = verdict_of(effect, p, without_it, looks=len(looks))
             why, verdict = _sober(verdict, why, row, cell, bare.get(cell.attack))
+            if verdict == CANNOT_TELL and cell.certain:
+                why = "a message was recovered to the last word or pixel, which no chance does"
+                verdict = LEAKS
             cells.append(
                 dataclasses.replace(
                     cell,
@@ -455,7 +482,7 @@ def _sober(
     verdict: str, why: str, row: DefenceRow, cell: Cell, without: Cell | None
 ) -> tuple[str, str]:
     """Returns why and verdict, where one that speaks for a defence may have to be taken back."""
-    if verdict not in (STOPS, WEAKENS):
+    if verdict not in (STOPS, LEAKS_LESS):
         return why, verdict
     if row.dead:
         return "the model is dead, so that the attack fails says nothing", CANNOT_TELL
@@ -469,7 +496,7 @@ def _sober(
     if verdict == STOPS and cell.own_leaks:
         return (
             f"{why}, but in {cell.own_leaks} of the seeds the attack by itself is a leak",
-            WEAKENS,
+            LEAKS_LESS,
         )
     return why, verdict
 

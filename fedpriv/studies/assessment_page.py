@@ -13,6 +13,7 @@ from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
 from fedpriv.report.wording import counted, show_bytes, show_seconds, show_value
+from fedpriv.studies.advice import advice
 from fedpriv.studies.assessed import NONE, Assessed, Cell, DefenceRow
 from fedpriv.threat.results import Table
 
@@ -28,6 +29,7 @@ def html(found: Assessed, *, redacted: bool = False) -> str:
         found=found,
         redacted=redacted,
         answer=found.answer(),
+        advice=advice(found),
         attacks=attacks,
         matrix=[
             (row, [(f"cell-{at}-{n}", _of(row, name)) for n, name in enumerate(attacks)])
@@ -61,6 +63,10 @@ def _shown(epsilon: float | None) -> str:
     return rounded_up(math.inf if epsilon is None else epsilon, 3)
 
 
+def _ceiling(auc: float | None) -> str:
+    return "" if auc is None else f", AUC at most {rounded_up(auc, 3)}"
+
+
 def _adversaries(found: Assessed) -> Table:
     """Returns ε of each defence against each adversary, beside what was measured."""
     names = list(found.adversaries)
@@ -68,12 +74,17 @@ def _adversaries(found: Assessed) -> Table:
     for row in found.rows:
         if row.refused:
             continue
-        cells = [_shown(row.epsilon[name]) if name in row.epsilon else "—" for name in names]
+        cells = [
+            _shown(row.epsilon[name]) + _ceiling(row.ceiling.get(name))
+            if name in row.epsilon
+            else "—"
+            for name in names
+        ]
         bounds = [
             f"{view.replace('_', ' ')} {math.floor(bound * 1000) / 1000:.3f} of {_shown(ledger)}"
             for view, (bound, ledger) in row.measured.items()
         ]
-        rows.append((row.defence, row.unit or "—", *cells, ", ".join(bounds) or "—"))
+        rows.append((row.title, row.unit or "—", *cells, ", ".join(bounds) or "—"))
     return Table(
         (
             "defence",
@@ -89,7 +100,7 @@ def _cost(found: Assessed) -> Table:
     """Returns what each defence costs beside utility."""
     rows = [
         (
-            row.defence,
+            row.title,
             f"{row.utility}" if row.utility else "—",
             f"{row.start}" if row.start else "—",
             show_seconds(row.seconds) if row.seconds is not None else "—",
@@ -126,7 +137,7 @@ def _chart(found: Assessed, attacks: Sequence[str]) -> Chart | None:
         for axes in list(panels):
             axes.set_axis_off()
         told = "; ".join(
-            f"{row.defence}: {row.metric} {show_value(row.utility.mean)}, "
+            f"{row.title}: {row.metric} {show_value(row.utility.mean)}, "
             + ", ".join(f"{c.attack} {c.value:.3g}" for c in row.cells if c.value is not None)
             for row in found.rows
             if row.utility
@@ -153,7 +164,7 @@ def _panel(axes: Any, found: Assessed, attack: str) -> None:
         axes.plot([x, x], cell.interval, color=shade, linewidth=1)
         axes.plot(x, y, "X" if row.dead else "o", color=shade, markersize=6)
         axes.annotate(
-            legible(row.defence, 24), (x, y), xytext=(4, 4), textcoords="offset points",
+            legible(row.title, 24), (x, y), xytext=(4, 4), textcoords="offset points",
             fontsize=7, color=colour("ink"),
         )  # fmt: skip
         if cell.control is not None:

@@ -11,7 +11,8 @@ import math
 from fedpriv.studies.estimate import EDGE, Over, reach
 from fedpriv.threat.statistics import LEVEL
 
-STOPS, WEAKENS, NOTHING, CANNOT_TELL = "stops", "weakens", "nothing", "cannot_tell"
+LEAKS, LEAKS_LESS, STOPS, CANNOT_TELL = "leaks", "leaks_less", "stops_it", "cannot_tell"
+"""What is said of a defence against an attack. Of an attack by itself: `fedpriv.threat.results`."""
 
 REMAINS = 0.5
 """An attack counts as stopped if at most this share of its success without a defence may remain."""
@@ -34,7 +35,7 @@ def verdict_of(
         return CANNOT_TELL, "it came out worse than its control, which settles nothing", None
     if without is None:
         if leaks:
-            return NOTHING, "it succeeds", None
+            return LEAKS, "it succeeds", None
         least = effect.detectable(looks)
         power = f"so few {effect.unit or 'unit'}s hardly show one, however large it is"
         if least is not None:
@@ -44,7 +45,7 @@ def verdict_of(
     bare, p_bare, p_less = without
     less = p_less <= LEVEL and effect.gain < bare.gain
     if leaks and not less:
-        return NOTHING, "it succeeds as it does without the defence, as far as can be told", None
+        return LEAKS, "it succeeds as it does without the defence, as far as can be told", None
     if not (p_bare <= LEVEL and bare.gain > 0):
         return CANNOT_TELL, "it is not shown to succeed without the defence either", None
     if not less:
@@ -57,7 +58,7 @@ def verdict_of(
     remains = effect.mean + EDGE * effect.above
     if not leaks and remains - (effect.control or 0.0) <= REMAINS * bare.gain:
         return STOPS, f"at most {remains:.3g} of {bare.mean:.3g} remains", None
-    return WEAKENS, f"from {bare.mean:.3g} to {effect.mean:.3g}", None
+    return LEAKS_LESS, f"from {bare.mean:.3g} to {effect.mean:.3g}", None
 
 
 def _more(n: int, size: float, error: float, looks: int) -> int | None:

@@ -165,7 +165,8 @@ def _errors(number: Number) -> tuple[float, float, float, float]:
     """Returns value, control, and the standard errors downwards and upwards of a usable number.
 
     The interval is that of the value alone. Where the control is an estimate too, the p-value knows
-    it, and the errors are no smaller than those that it comes from.
+    it, and so it does where units were exchanged, which is exact. So a success is shown with the
+    error that the p-value has, and what may remain is judged with no smaller one than either.
     """
     low, high = cast(tuple[float, float], number.interval)
     value, control = number.value, cast(float, number.control)
@@ -173,7 +174,7 @@ def _errors(number: Number) -> tuple[float, float, float, float]:
     below, above = max((value - low) / EDGE, least), max((high - value) / EDGE, least)
     if number.p_value is not None and SUREST < number.p_value < 0.95:
         told = abs(value - control) / float(norm.isf(number.p_value / 2))
-        below, above = max(below, told), max(above, told)
+        below, above = told, max(above, told)
     return value, control, below, above
 
 

@@ -6,12 +6,11 @@ the claims of an attack (`fedpriv.threat.scoring.power`), how many there are by 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedpriv.data.document import Document
-from fedpriv.report.wording import aligned, show_value
+from fedpriv.report.wording import show_value
 from fedpriv.studies.estimate import over_attacks
 from fedpriv.threat.scoring.power import Power
 from fedpriv.threat.statistics import MOST_UNITS
@@ -113,8 +112,10 @@ def outlook(
 
     def least(inside: int, outside: int) -> float | None:
         found = power.unleaked(inside, outside)
-        if found is None or looks is None:
-            return found and found.detectable
+        if found is None:
+            return None
+        if looks is None:
+            return found.detectable
         over = over_attacks([found] * seeds)
         return over.detectable(looks) if over else None
 
@@ -131,16 +132,3 @@ def outlook(
     could = least(inside, outside)
     enough = could is not None and could <= worth
     return Outlook(power.question, power.units, inside, outside, many, could, enough, power.matched)
-
-
-def lines(outlooks: Mapping[str, Outlook]) -> list[str]:
-    """Returns a table: attack, what it asks, units here, and what it can tell."""
-    rows = [["attack", "question", "here", "what it can tell"]]
-    for name, one in outlooks.items():
-        rows.append([name, one.question, one.here, one.says])
-    return list(aligned(rows))
-
-
-def as_json(outlooks: Mapping[str, Outlook]) -> dict[str, dict[str, object]]:
-    """Returns the same as JSON has it."""
-    return {name: {**dataclasses.asdict(one), "says": one.says} for name, one in outlooks.items()}

@@ -14,16 +14,19 @@ from fedpriv.attacks.closed_form import layoutlmv3_of
 from fedpriv.attacks.inversion.gradients import gradient_of, twice_differentiable
 from fedpriv.attacks.text.recover import recover_text
 from fedpriv.attacks.victim import Victim
-from fedpriv.cli.data.prospects import INVERSION, OF_EXAMPLES
+from fedpriv.cli.data.prospects import ATTACKS, OF_EXAMPLES
 from fedpriv.data.document import Document, Entity, Question, Word
 from fedpriv.models.field_model import as_field_model
+from fedpriv.threat.claims import RecoveredBatch
 from fedpriv.training.adapters import LoRA, TopLayers
 from fedpriv.training.per_example import Method, PerExample
 
 LABEL = "total"
 """The entity type that the model is built with."""
 
-BY_GRADIENTS = tuple(name for name in INVERSION if name not in ("closed_form", "text"))
+BY_GRADIENTS = tuple(
+    name for name in ATTACKS[RecoveredBatch] if name not in ("closed_form", "text")
+)
 OF_FIELDS = ("cdmi", "field_candidates", "field_search")
 SIDE = 64
 """Pixels of the pages; a model reads them in its own size."""

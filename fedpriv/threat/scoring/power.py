@@ -45,7 +45,8 @@ class Power:
             inside: units that may leak, such as suppliers that are trained on.
             outside: units that cannot.
         """
-        if inside < 1 or (outside < 1 and not self.matched):
+        fewest = 2 if self.area else 1  # of one, nobody knows how much it varies
+        if inside < fewest or (outside < fewest and not self.matched):
             return None
         if self._least_p(inside, outside) > LEVEL:
             return None

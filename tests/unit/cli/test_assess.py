@@ -138,11 +138,28 @@ def test_a_training_that_fails_is_counted(folder, capsys, monkeypatch):
 
 
 def test_the_plan_starts_nothing_and_says_what_is_withheld(capsys, tmp_path):
-    assert main([*WORDS, "--plan", "defences=[none]", "attacks=[server_membership,pmia]"]) == 0
+    words = (*WORDS, "--plan", "defences=[none]", "attacks=[server_membership,pmia]")
+    assert main([*words]) == 0
     out = capsys.readouterr().out
     assert "LayoutLMv3Tagger answers no questions" in out
-    assert "2 trainings with 1 seed" in out
+    assert "cannot tell: it takes" in out
+    assert "2 trainings with 1 seed" not in out
+    assert main([*words, "--time"]) == 0
+    assert "2 trainings with 1 seed" in capsys.readouterr().out
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_asked_follows_from_the_data():
+    """Six suppliers are too few for membership, unless it is asked for by name."""
+    asked = {one.name: one for one in planned(attacks=None, seeds=1).attacks}
+    assert not asked["text"].withheld
+    assert "cannot tell: it takes" in asked["server_membership"].withheld
+    assert "no questions" in asked["pmia_confidence"].withheld
+    (named,) = planned(seeds=1).attacks
+    assert (named.withheld, named.outlook.hopeless) == ("", True)
+    many = ("rounds=1", "data=slips", "data.source.providers=120", "data.test.unseen=0.5")
+    asked = {one.name: one for one in planned(words=many, attacks=None, seeds=1).attacks}
+    assert not asked["server_membership"].withheld
 
 
 def planned(*, name="quickstart", words=SMALL, **chosen):

@@ -16,14 +16,15 @@ from scipy import stats
 from fedpriv.cli.main import main
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies import assessed, assessment
-from fedpriv.studies.assessed import Cell, DefenceRow
+from fedpriv.studies.advice import RULES, advice
+from fedpriv.studies.assessed import Assessed, Cell, DefenceRow, Made
 from fedpriv.studies.assessment import _redact, judged
 from fedpriv.studies.assessment_page import html
 from fedpriv.studies.effects import (
     CANNOT_TELL,
-    NOTHING,
+    LEAKS,
+    LEAKS_LESS,
     STOPS,
-    WEAKENS,
     verdict_of,
 )
 from fedpriv.studies.estimate import Over
@@ -56,15 +57,15 @@ def told(under, without=None):
 @pytest.mark.parametrize(
     ("under", "without", "verdict"),
     [
-        (effect(0.2), None, NOTHING),
+        (effect(0.2), None, LEAKS),
         (effect(0.01), None, CANNOT_TELL),
         (effect(0.0), effect(0.2), STOPS),
-        (effect(0.1), effect(0.2), WEAKENS),
-        (effect(0.19), effect(0.2), NOTHING),
-        (effect(0.2), effect(0.0), NOTHING),  # worse than without
+        (effect(0.1), effect(0.2), LEAKS_LESS),
+        (effect(0.19), effect(0.2), LEAKS),
+        (effect(0.2), effect(0.0), LEAKS),  # worse than without
         (effect(0.0), effect(0.01), CANNOT_TELL),  # nothing to stop
         (effect(0.05, 0.1), effect(0.2), CANNOT_TELL),  # too few units
-        (effect(0.0, 0.06), effect(0.21), WEAKENS),  # too few to say that it is stopped
+        (effect(0.0, 0.06), effect(0.21), LEAKS_LESS),  # too few to say that it is stopped
         (effect(-0.3), effect(0.2), CANNOT_TELL),  # worse than its control
     ],
 )
@@ -96,7 +97,7 @@ def under(defended, bare, **row):
 def test_a_dead_model_never_speaks_for_the_defence(gain, half, bare, bare_half):
     for life in ({"dead": True, "alive": False}, {"alive": False}):  # dead, or not known
         found = under(cell(gain, half), cell(bare, bare_half), **life)
-        assert found.verdict in (NOTHING, CANNOT_TELL)
+        assert found.verdict in (LEAKS, CANNOT_TELL)
 
 
 def test_without_a_seed_of_none_nothing_speaks_for_a_defence():
@@ -116,7 +117,7 @@ def test_what_takes_a_good_word_for_a_defence_back():
     bare = cell(0.2, seeds=2)
     assert under(cell(0.0, seeds=2), bare).verdict == STOPS
     leak = under(cell(0.0, seeds=2, own_leaks=1), bare)
-    assert (leak.verdict, "by itself is a leak" in leak.why) == (WEAKENS, True)
+    assert (leak.verdict, "by itself is a leak" in leak.why) == (LEAKS_LESS, True)
     lost = under(dataclasses.replace(cell(0.0), asked=2, failed=1), bare)
     assert (lost.verdict, lost.why) == (CANNOT_TELL, "only 1 of 2 seeds gave a number")
 
@@ -134,7 +135,7 @@ def test_the_p_values_of_a_page_are_corrected_together():
     weak = cell(0.0233, 0.01 * HALF)
     assert weak.effect.p_value == pytest.approx(0.02, abs=1e-3)
     alone = judged([DefenceRow("none", "", cells=(weak,))])
-    assert alone[0].cells[0].verdict == NOTHING
+    assert alone[0].cells[0].verdict == LEAKS
     five = tuple(dataclasses.replace(weak, attack=name) for name in "abcde")
     assert {c.verdict for c in judged([DefenceRow("none", "", cells=five)])[0].cells} == {
         CANNOT_TELL
@@ -174,7 +175,7 @@ LEDGER = {
     "unit": "provider",
     "mechanism": {"unit": "provider"},
     "views": {
-        "global": {"pld": 7.99, "applies": True, "guarantee": True},
+        "global": {"pld": 7.99, "applies": True, "guarantee": True, "ceiling": {"auc": 0.9123}},
         "server_masked": {"pld": 7.99, "applies": True, "guarantee": True},
         "server_plain": {"pld": 23.0, "applies": False, "guarantee": True},
     },
@@ -187,6 +188,10 @@ def audited(bound, verdict):
     lower = Number(bound, (bound, math.inf), 1000, "canary", 7.99)
     return Result("audit", told, verdict=verdict, primary="epsilon_lower_global",
                   numbers={"epsilon_lower_global": lower})  # fmt: skip
+
+
+FEW = {"question": "Who?", "units": "suppliers", "inside": 6, "outside": 5, "needed": 37,
+       "least": None, "enough": False}  # fmt: skip
 
 
 @pytest.fixture
@@ -220,7 +225,7 @@ def folder(tmp_path):
         + [{"name": "refused", "told": "", "run": [], "refused": "there are <no> buffers"}],
         "attacks": [{"name": "membership", "adversary": "server", "overrides": []},
                     {"name": "pmia", "adversary": "model", "overrides": [],
-                     "withheld": "it answers no questions"}],
+                     "withheld": "it answers no questions", "outlook": FEW}],
         "trainings": trainings,
         "made": {"commit": "c", "date": "today", "machine": "two cores"},
     }  # fmt: skip
@@ -237,12 +242,14 @@ def test_an_assessment_is_read_from_its_folders(folder):
     found = assessment.read(folder)
     verdicts = {one.defence: [cell.verdict for cell in one.cells] for one in found.rows}
     assert verdicts == {
-        "none": [NOTHING], "good": [STOPS], "dead": [CANNOT_TELL], "failed": [CANNOT_TELL],
+        "none": [LEAKS], "good": [STOPS], "dead": [CANNOT_TELL], "failed": [CANNOT_TELL],
         "refused": [],
     }  # fmt: skip
     good = row(found, "good")
     assert good.epsilon == {"model": 7.99, "server_masked": 7.99, "colluding": 8.7}
     assert good.measured == {"global": (7.9, 7.99)}
+    assert good.ceiling == {"model": 0.9123, "server_masked": None, "colluding": None}
+    assert "7.990, AUC at most 0.913" in html(found)
     assert good.cells[0].adversary == "server_masked"
     assert (good.seconds, good.traffic, good.start.mean) == (6.0, 30.0, 0.2)
     assert row(found, "none").epsilon == {"model": None, "server": None}
@@ -255,26 +262,83 @@ def test_an_assessment_is_read_from_its_folders(folder):
 
 
 def test_the_sentences_come_from_cells_that_can_tell(folder):
-    first, second, third = assessment.read(folder).answer()
-    assert first == "Without a defence, membership (0.7, 0.5 without a leak) succeeds."
-    assert second == ("membership is stopped by good (f1 0.900), where no defence has 0.950.")
-    assert "dead left a dead model" in third
-    assert "2 of 4 cells cannot tell" in third
+    assert assessment.read(folder).answer() == [
+        "Undefended, membership succeeds (0.7, 0.5 without a leak), which good (f1 0.900) "
+        "stops, where the undefended model has 0.950.",
+        "So few documents forbid anybody to measure pmia (6 suppliers and 5 others, where it takes "
+        "37 of each).",
+        "dead leaves a dead model, which says nothing for the defence.",
+        "2 of 4 cells cannot tell.",
+    ]
 
 
-def test_where_nothing_was_learnt_the_first_sentence_says_so(folder):
+def test_the_first_sentence_is_the_worst_leak_in_the_words_of_its_scorer():
+    """Of what could leak, three quarters of the text do, and a third of an AUC."""
+    names = {"asked": 1, "seeds": (0,)}
+    text = Cell("text", "server", said="read half of the words", numbers={0: Number(
+        0.8, (0.7, 0.9), 50, "client", 0.2, p_value=1e-6, most=1.0)}, **names)  # fmt: skip
+    auc = Cell("membership", "server", numbers={0: Number(
+        0.68, (0.6, 0.75), 200, "provider", 0.5, p_value=1e-6, most=1.0)}, **names)  # fmt: skip
+    same = (dataclasses.replace(auc), dataclasses.replace(text))
+    rows = judged([DefenceRow("none", "", cells=(auc, text)), DefenceRow("masks", "", cells=same)])
+    found = Assessed("x", "", Made("", "", ""), (0,), {"server": "the server, which looks"},
+                     {}, {}, rows)  # fmt: skip
+    first, second = found.answer()
+    can = "Undefended, the server can read half of the words (text)"
+    assert first == f"{can}, which masks does not stop."
+    assert second.startswith("Undefended, membership succeeds (0.68, 0.5 without a leak)")
+
+
+def test_what_is_recovered_exactly_leaks_however_few_units_there_are():
+    one = Number(1.0, (0.1, 1.0), 1, "client", 0.5, p_value=0.5)
+    few = Cell("text", "server", numbers={0: one}, seeds=(0,), asked=1)
+    for certain, verdict in ((0, CANNOT_TELL), (1, LEAKS)):
+        one = dataclasses.replace(few, certain=certain)
+        (row,) = judged([DefenceRow("none", "", cells=(one,))])
+        assert row.cells[0].verdict == verdict
+
+
+def test_an_exact_test_of_few_units_counts_as_it_does_in_a_single_attack():
+    """Six clients, with an interval from .54 on and a control of .82, but p = .002."""
+    one = Number(1.0, (0.54, 1.0), 6, "client", 0.82, p_value=0.002, most=1.0)
+    cell = Cell("text", "server", numbers={0: one}, seeds=(0,), asked=1)
+    (row,) = judged([DefenceRow("none", "", cells=(cell,))])
+    assert (row.cells[0].verdict, row.cells[0].p_value) == (LEAKS, pytest.approx(0.002))
+
+
+def test_each_rule_of_advice_is_about_the_table(folder):
+    said = [one.say for one in advice(assessment.read(folder))]
+    assert [one.partition(":")[0].partition(",")[0] for one in said] == [
+        "Train with good",
+        "To measure pmia",
+    ]
+    for page in (page for _, page in RULES):
+        assert (DOCS.parent / f"{page}.md").is_file()
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["defences"] = [one for one in plan["defences"] if one["name"] in ("none", "dead")]
+    (folder / "plan.json").write_text(json.dumps(plan))
+    said = [one.say for one in advice(assessment.read(folder))]
+    assert said[0].startswith("Do not send updates in clear: no defence that was tried")
+    for seed in (0, 1):
+        trained(folder, f"none{seed}", f1=0.2, results=[("sm", success(0.5))])
+    said = [one.say for one in advice(assessment.read(folder))]
+    assert said[0].startswith("Train for longer")
+    assert said[-1].startswith("Do not take this for safety")
+
+
+def test_where_nothing_was_learnt_a_sentence_says_so(folder):
     for seed in (0, 1):
         trained(folder, f"none{seed}", f1=0.2, results=[("sm", success(0.5))])
     found = assessment.read(folder)
-    assert found.answer()[0] == (
-        "The experiment has learnt nothing: without a defence it ends with f1 0.200, and began "
-        "with 0.200. No defence can be judged by it: train for longer."
+    assert found.answer()[0].startswith("No attack is shown to succeed undefended")
+    assert found.answer()[2] == (
+        "The model has learnt nothing: undefended it ends with f1 0.200, and began with 0.200. "
+        "Attacks on it cannot be judged, nor defences by them: train for longer."
     )
-    assert "none" not in found.answer()[2]
     # What came further than it might be alive, and nobody knows how far it should have come.
     assert row(found, "good").cells[0].verdict == CANNOT_TELL
     assert row(found, "good").state == row(found, "dead").state == "cannot be judged"
-    assert "dead model" not in found.answer()[2]
+    assert not any("dead model" in said for said in found.answer())
     assert "has learnt nothing" in html(found)
 
 
@@ -283,7 +347,7 @@ def test_what_an_attack_does_under_a_defence_alone_is_told_too(folder):
     for seed in (0, 1):
         trained(folder, f"none{seed}", f1=0.95, results=[("sm", success(0.5))])
         trained(folder, f"good{seed}", f1=0.9, results=[("sm", success(0.7))])
-    assert "good does nothing against membership" in assessment.read(folder).answer()[2]
+    assert "membership succeeds under good." in assessment.read(folder).answer()
 
 
 def test_the_success_is_the_number_that_the_plan_names(folder):
@@ -318,7 +382,7 @@ def test_page_json_and_csv_are_written_from_the_folder_alone(folder):
     assert "dead model" in page
     content = json.loads((folder / "assessment.json").read_text())
     cell = content["rows"][1]["cells"][0]
-    assert cell["verdict"] == "stops"
+    assert cell["verdict"] == "stops_it"
     assert cell["runs"] == ["runs/good0", "runs/good1"]
     assert {"value", "interval", "detectable"} <= cell.keys()
     assert len((folder / "assessment.csv").read_text().splitlines()) == 1 + len(found.cells)
@@ -531,7 +595,7 @@ def test_json_is_read_back_for_the_docs(folder):
         "| `good` | 0.900 | model 7.99; server masked 7.99; colluding 8.70 for one provider |"
         in text
     )
-    assert "| stops<br>0.5 [0.479, 0.521] against 0.5 |" in text
+    assert "| stops it<br>0.5 [0.479, 0.521] against 0.5 |" in text
     assert (
         "| `dead` | 0.100, dead model | ∞ | cannot tell<br>0.5 [0.479, 0.521] against 0.5 |" in text
     )
@@ -539,7 +603,7 @@ def test_json_is_read_back_for_the_docs(folder):
 
 def test_the_table_has_a_row_for_each_cell(folder):
     table = assessment.read(folder).table
-    assert list(table.verdict) == ["nothing", "stops", "cannot_tell", "cannot_tell"]
+    assert list(table.verdict) == ["leaks", "stops_it", "cannot_tell", "cannot_tell"]
     assert table.epsilon.isna().sum() == 3
     assert dataclasses.is_dataclass(DefenceRow)
 
