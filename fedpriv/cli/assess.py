@@ -23,7 +23,7 @@ OWN = ("defences", "attacks", "seeds", "hours", "workers")
         fedpriv assess quickstart "defences=[none,'fl_provider_dp privacy.epsilon=2']"
         fedpriv assess kie_layoutlmv3 data=folder data.source.root=./invoices hours=8
         fedpriv assess quickstart 'defences=[none,my_own.Strategy]' 'attacks=[my_own.Attack]'
-        fedpriv assess runs/assess/quickstart/2026-11-20_21-00-00
+        fedpriv assess runs/assess/quickstart/2026-11-20_21-00-00 --brief
     """,
 )
 @click.argument(
@@ -55,7 +55,15 @@ OWN = ("defences", "attacks", "seeds", "hours", "workers")
     help="With --plan: also how long it takes, from two rounds of each defence, of which nothing "
     "is kept.",
 )
-def command(name: str, overrides: tuple[str, ...], plan_only: bool, timed: bool) -> int:
+@click.option(
+    "--brief",
+    is_flag=True,
+    help="Also write brief.html: one page without names to hand in, for a data-protection impact "
+    "assessment.",
+)
+def command(
+    name: str, overrides: tuple[str, ...], plan_only: bool, timed: bool, brief: bool
+) -> int:
     """Assess which defence stops which attack, at what cost.
 
     The experiment is trained once for each defence and seed, and every attack is made on each
@@ -66,6 +74,7 @@ def command(name: str, overrides: tuple[str, ...], plan_only: bool, timed: bool)
     from fedpriv.config.experiment import Mistakes
     from fedpriv.runtime.versions import cores
     from fedpriv.studies import assess, assess_cost, assessed, assessment
+    from fedpriv.studies.brief import write_brief
     from fedpriv.studies.trials import to_stderr
 
     if Path(name).is_dir() and overrides:
@@ -99,5 +108,7 @@ def command(name: str, overrides: tuple[str, ...], plan_only: bool, timed: bool)
     found = assessment.read(folder) if plan_only else assessment.write(folder)
     for line in assessed.lines(found):
         print(line)
+    if brief:
+        print(f"brief: {write_brief(folder)}")
     print(folder)
     return 1 if found.alarms or not any(row.seeds for row in found.rows) else 0

@@ -244,7 +244,8 @@ def _granted(
             order = attack.parse((*one.overrides, *one.own), one.name)
             attack.parse((*one.overrides, *one.masked, *one.own), one.name)
             claims = ThreatModel.of(order.attack).claims
-            power = next((SCORERS[claim].power for claim in claims if claim in SCORERS), None)
+            known = (SCORERS[claim].power for claim in claims if claim in SCORERS)
+            power = next(filter(None, known), None)
             ahead = outlook(power, units, looks=looks, seeds=seeds) if power and units else None
             idle = ahead is not None and ahead.hopeless and not explicit
             reason, adversary = _withheld(order, model, keeps, {} if idle else kept)

@@ -270,7 +270,11 @@ class Assessed:
         who = self.adversaries.get(leak.adversary, "").partition(",")[0] or "an adversary"
         can = f"{who} can {leak.said} ({leak.attack})"
         if not leak.said:
-            can = f"{leak.attack} succeeds ({leak.value:.3g}, {leak.control:.3g} without a leak)"
+            numbers = f"{leak.value:.3g}, {leak.control:.3g} without a leak"
+            finds = self.attacks.get(leak.attack, "")
+            can = f"{who} finds {finds} ({leak.attack}: {numbers})"
+            if not finds:
+                can = f"{leak.attack} succeeds ({numbers})"
         said = f"Undefended, {can}"
         links = (", which", " and")
         for verb, verdict in (("stop", STOPS), ("reduce", LEAKS_LESS)):

@@ -28,6 +28,7 @@ from fedpriv.studies.assessed import NONE, START, Assessed, Cell, DefenceRow, Ma
 from fedpriv.studies.assessment_page import html
 from fedpriv.studies.effects import CANNOT_TELL, LEAKS, LEAKS_LESS, STOPS, verdict_of
 from fedpriv.studies.estimate import Over, over, over_attacks, usable
+from fedpriv.studies.outlook import UNITS
 from fedpriv.studies.trials import COST, PLAN, RUNS
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Result, read_result
 from fedpriv.threat.statistics import corrected
@@ -149,7 +150,7 @@ def _redact(found: Assessed, folder: Path) -> Assessed:
         ),
         {
             attacks[name]: dataclasses.replace(
-                one, question="", units=public_name(one.units, "units", clean)
+                one, question="", units=one.units if one.units in UNITS else "units"
             )
             for name, one in found.outlooks.items()
         },

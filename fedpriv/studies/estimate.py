@@ -136,18 +136,18 @@ def over_attacks(numbers: Sequence[Number], shared: bool = False) -> Over | None
     known, count = [_errors(one) for one in used], len(used)
     value, control = (math.fsum(one[at] for one in known) / count for at in (0, 1))
     total = math.fsum if shared else lambda errors: math.hypot(*errors)
-    below, above = (total([one[at] for one in known]) / count for at in (2, 3))
+    shown, below, above = (total([one[at] for one in known]) / count for at in (2, 3, 4))
     if count > 1:
-        apart = [(v - c - (value - control)) / max(low, high) for v, c, low, high in known]
+        apart = [(v - c - (value - control)) / max(low, high) for v, c, _, low, high in known]
         wider = max(1.0, math.hypot(*apart) / math.sqrt(count - 1))
-        below, above = below * wider, above * wider
+        shown, below, above = shown * wider, below * wider, above * wider
     ends = [cast(tuple[float, float], one.interval) for one in used]
     return Over(
         value,
         max(value - EDGE * below, min(low for low, _ in ends)),
         min(value + EDGE * above, max(high for _, high in ends)),
         control,
-        below,
+        shown,
         above,
         n=max(one.n for one in used) if shared else sum(one.n for one in used),
         unit=used[0].unit,
@@ -161,21 +161,24 @@ def usable(number: Number) -> bool:
     return number.n > 0 and all(end is not None and math.isfinite(end) for end in ends)
 
 
-def _errors(number: Number) -> tuple[float, float, float, float]:
-    """Returns value, control, and the standard errors downwards and upwards of a usable number.
+def _errors(number: Number) -> tuple[float, float, float, float, float]:
+    """Returns value, control and standard errors of a usable number.
+
+    These are the one that a success is shown with, that of the interval downwards, and upwards.
 
     The interval is that of the value alone. Where the control is an estimate too, the p-value knows
     it, and so it does where units were exchanged, which is exact. So a success is shown with the
-    error that the p-value has, and what may remain is judged with no smaller one than either.
+    error that the p-value has, and no interval is made narrower by it.
     """
     low, high = cast(tuple[float, float], number.interval)
     value, control = number.value, cast(float, number.control)
     least = 0.5 / number.n
-    below, above = max((value - low) / EDGE, least), max((high - value) / EDGE, least)
+    shown = below = max((value - low) / EDGE, least)
+    above = max((high - value) / EDGE, least)
     if number.p_value is not None and SUREST < number.p_value < 0.95:
         told = abs(value - control) / float(norm.isf(number.p_value / 2))
-        below, above = told, max(above, told)
-    return value, control, below, above
+        shown, below, above = told, max(below, told), max(above, told)
+    return value, control, shown, below, above
 
 
 def reach(looks: int) -> float:

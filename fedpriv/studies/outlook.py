@@ -15,6 +15,7 @@ from fedpriv.studies.estimate import over_attacks
 from fedpriv.threat.scoring.power import Power
 from fedpriv.threat.statistics import MOST_UNITS
 
+UNITS = ("suppliers", "clients", "documents", "secrets")
 Sides = tuple[int, int]
 """Units that may leak, and units that nothing can leak of."""
 

@@ -20,6 +20,7 @@ from fedpriv.studies.advice import RULES, advice
 from fedpriv.studies.assessed import Assessed, Cell, DefenceRow, Made
 from fedpriv.studies.assessment import _redact, judged
 from fedpriv.studies.assessment_page import html
+from fedpriv.studies.brief import write_brief
 from fedpriv.studies.effects import (
     CANNOT_TELL,
     LEAKS,
@@ -616,3 +617,26 @@ def test_the_docs_show_what_the_ready_assessments_found(name):
     content = json.loads((DOCS / "assessments" / f"{name}.json").read_text("utf-8"))
     told = assessed.markdown(assessed.from_json(content))
     assert told in (DOCS / "assessed.md").read_text("utf-8")
+
+
+def test_the_brief_is_one_page_of_counts_without_a_name(folder):
+    """What a data-protection officer gets: no document, supplier, path or word of the user's."""
+    hands = {"clients": {"0": {"Vega Builders": ["invoice 4711", "b"]}, "1": {"Adler": ["c"]}},
+             "test": {"Vega Builders": ["d"]}, "method": "ByProvider(clients=2)"}  # fmt: skip
+    run = RunFolder(folder / "runs" / "none0")
+    run.write_json("partition.json", hands)
+    run.write_config({**run.config(), "model": {"_target_": "fedpriv.models.vt5.vt5"}})
+    page = write_brief(folder)
+    bare = re.sub(r"<style.*?</style>|<[^>]*>", " ", page.read_text(), flags=re.S)
+    text = " ".join(unescape(bare).split())
+    assert "2 organisations train one model (vt5)" in text
+    assert "3 documents of 2 suppliers are trained on, and 1 are held out" in text
+    assert "which good (f1 0.900) stops" in text
+    assert "8.70 for one provider 0.913" in text
+    assert "Train with good" in text
+    assert not [word for word in ("Vega", "4711", "Adler", str(folder)) if word in text]
+
+
+def test_a_brief_needs_a_training_without_a_defence(folder):
+    with pytest.raises(ValueError, match="nothing was trained without a defence"):
+        write_brief(folder)
