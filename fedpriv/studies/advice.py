@@ -79,7 +79,7 @@ def _more_suppliers(found: Assessed) -> Iterator[str]:
     dead = [row for row in found.rows if row.dead and row.unit]
     if dead and not (found.undefended and found.undefended.dead):
         yield (
-            f"Pool more {_face(dead[0].unit)}s before you train privately: so few leave nothing of "
+            f"Pool more {face(dead[0].unit)}s before you train privately: so few leave nothing of "
             "a model at this ε, and some hundreds have been enough."
         )
 
@@ -116,7 +116,8 @@ def _leaking(found: Assessed, adversary: str) -> list[Cell]:
     return [c for _, c in found.cells if c.adversary == adversary and c.verdict in leaking]
 
 
-def _face(unit: str) -> str:
+def face(unit: str) -> str:
+    """Returns the word for a protected unit that a reader who is no researcher sees."""
     return "supplier" if unit == "provider" else unit
 
 

@@ -17,7 +17,7 @@ from fedpriv.report.render import page
 from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies import assessment
-from fedpriv.studies.advice import advice
+from fedpriv.studies.advice import advice, face
 from fedpriv.studies.assessed import NONE, DefenceRow
 from fedpriv.studies.trials import PLAN, RUNS
 from fedpriv.threat.results import Table
@@ -33,9 +33,7 @@ def write_brief(folder: Path) -> Path:
         ValueError: if it is not the folder of an assessment, or nothing was trained.
     """
     found, plan = assessment.read(folder, redacted=True), RunFolder(folder).read_json(PLAN)
-    runs = [
-        assessed / RUNS / str(one["run"]) for one in plan["trainings"] if one["defence"] == NONE
-    ]
+    runs = [folder / RUNS / str(one["run"]) for one in plan["trainings"] if one["defence"] == NONE]
     known = ((one, dealt) for one in map(RunFolder, runs) if (dealt := partition_of(one)))
     run, dealt = next(known, (None, None))
     if run is None or dealt is None:
@@ -73,16 +71,20 @@ def _defences(rows: tuple[DefenceRow, ...]) -> Table:
         sizes = [size for size in row.epsilon.values() if size is not None]
         most = [auc for auc in row.ceiling.values() if auc is not None]
         state = f", {row.state}" if row.state else ""
+        promised = f"{rounded_up(max(sizes))} for one {face(row.unit)}" if sizes else "nothing"
         told.append(
             (
                 row.title,
                 f"{row.utility}{state}" if row.utility else "—",
-                f"{rounded_up(max(sizes))} for one {row.unit}" if sizes else "nothing promised",
+                f"{rounded_up(max(sizes))} for one {face(row.unit)}"
+                if sizes
+                else "nothing promised",
                 rounded_up(max(most), 3) if most else "—",
                 *(does.get(name, "—") for name in attacks),
             )
         )
     metric = next((row.metric for row in rows if row.metric), "utility")
     return Table(
-        ("defence", metric, "ε, at most", "AUC of any attack, at most", *attacks), tuple(told)
+        ("defence", metric, "ε promised, at most", "AUC of any attack, at most", *attacks),
+        tuple(told),
     )

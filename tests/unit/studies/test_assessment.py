@@ -632,7 +632,7 @@ def test_the_brief_is_one_page_of_counts_without_a_name(folder):
     assert "2 organisations train one model (vt5)" in text
     assert "3 documents of 2 suppliers are trained on, and 1 are held out" in text
     assert "which good (f1 0.900) stops" in text
-    assert "8.70 for one provider 0.913" in text
+    assert "8.70 for one supplier 0.913" in text
     assert "Train with good" in text
     assert not [word for word in ("Vega", "4711", "Adler", str(folder)) if word in text]
 
