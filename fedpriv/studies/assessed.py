@@ -272,24 +272,22 @@ class Assessed:
         if not leak.said:
             numbers = f"{leak.value:.3g}, {leak.control:.3g} without a leak"
             finds = self.attacks.get(leak.attack, "")
-            can = f"{who} finds {finds} ({leak.attack}: {numbers})"
+            can = f"{who} finds {finds[:1].lower()}{finds[1:]} ({leak.attack}: {numbers})"
             if not finds:
                 can = f"{leak.attack} succeeds ({numbers})"
-        said = f"Undefended, {can}"
-        links = (", which", " and")
+        does = []
         for verb, verdict in (("stop", STOPS), ("reduce", LEAKS_LESS)):
             if rows := self.against(leak.attack, verdict):
                 by = _and(f"{r.title} ({r.metric} {r.utility.mean:.3f})" for r in rows if r.utility)
-                said += f"{links[0]} {by} {verb}{'s' * (len(rows) == 1)}"
-                links = (links[1], links[1])
-        if rows := self.against(leak.attack, LEAKS):
-            does = "does" if len(rows) == 1 else "do"
-            stop = "" if links[0] == links[1] else " stop"
-            said += f"{links[0]} {_and(row.title for row in rows)} {does} not{stop}"
+                does.append(f"{by} {verb}{'s' * (len(rows) == 1)}")
         bare = self.undefended
-        if links[0] == links[1] and bare and bare.utility:
-            said += f", where the undefended model has {bare.utility.mean:.3f}"
-        return f"{said}."
+        cost = ""
+        if does and bare and bare.utility:
+            cost = f", where the undefended model has {bare.utility.mean:.3f}"
+        if rows := self.against(leak.attack, LEAKS):
+            verb = "does" if len(rows) == 1 else "do"
+            does.append(f"{_and(r.title for r in rows)} {verb} not{'' if does else ' stop'}")
+        return f"Undefended, {can}{', which ' if does else ''}{_and(does) if does else ''}{cost}."
 
     def _size(self) -> str:
         """Returns what so few units forbid to say."""

@@ -76,15 +76,11 @@ def _defences(rows: tuple[DefenceRow, ...]) -> Table:
             (
                 row.title,
                 f"{row.utility}{state}" if row.utility else "—",
-                f"{rounded_up(max(sizes))} for one {face(row.unit)}"
-                if sizes
-                else "nothing promised",
+                promised,
                 rounded_up(max(most), 3) if most else "—",
                 *(does.get(name, "—") for name in attacks),
             )
         )
     metric = next((row.metric for row in rows if row.metric), "utility")
-    return Table(
-        ("defence", metric, "ε promised, at most", "AUC of any attack, at most", *attacks),
-        tuple(told),
-    )
+    headings = ("defence", metric, "ε promised, at most", "AUC of any attack, at most", *attacks)
+    return Table(headings, tuple(told))
