@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 
 from fedpriv.config import attack, catalogue
 from fedpriv.config.construct import TARGET, import_target, join
-from fedpriv.config.experiment import Experiment
+from fedpriv.config.experiment import BY_CLIENT, Experiment
 from fedpriv.config.reference import Setting, argument_meanings, settings
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.studies import sweep
@@ -90,7 +90,7 @@ def choice(group: str, path: Path) -> Iterator[Setting]:
 
     Their meanings may come from another choice of the group, which this one starts from.
     """
-    text = path.read_text("utf-8")
+    text = usual(path)
     content, whole = yaml.safe_load(text) or {}, merged(path)
     rows = (*settings(Experiment), *settings(DocumentData, "data"))
     known = {row.name: row.meaning for row in rows}
@@ -105,9 +105,14 @@ def choice(group: str, path: Path) -> Iterator[Setting]:
     yield from within("" if place == "_global_" else place, content, known)
 
 
+def usual(path: Path) -> str:
+    """Returns a choice as it is where nothing names the clients, which would imply a partition."""
+    return re.sub(rf"\$\{{{BY_CLIENT}:([^,}}]+),[^}}]+\}}", r"\1", path.read_text("utf-8"))
+
+
 def merged(path: Path) -> dict[str, Any]:
     """Returns what a choice holds, with what it starts from."""
-    content = yaml.safe_load(path.read_text("utf-8")) or {}
+    content = yaml.safe_load(usual(path)) or {}
     starts = [other for other in content.pop("defaults", ()) if other != "_self_"]
     parts = [merged(path.with_name(f"{other}.yaml")) for other in starts]
     return OmegaConf.to_container(OmegaConf.merge(*parts, content))

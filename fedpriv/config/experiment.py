@@ -53,6 +53,9 @@ MISSING = "; set it, such as export FEDPRIV_DATA=/data, or give the value itself
 BY_SIZE = "by_size"
 """``${by_size:A,B}`` in an experiment file is B where the model's size is "base", else A: what must
 differ between a tiny model and a published one, such as the learning rate."""
+BY_CLIENT = "by_client"
+"""``${by_client:A,B}`` in the section `data.partition` is B where `data.source.client` names the
+clients, so that they are dealt their own, else A. It is A too where another partition is set."""
 COMPOSED = "composed"
 """Where a run's settings say from which file, by which overrides, they were composed."""
 
@@ -169,7 +172,16 @@ def _by_size(tiny: Any, base: Any, *, _root_: DictConfig) -> Any:
     return base if OmegaConf.select(_root_, "model.size") == "base" else tiny
 
 
+def _by_client(dealt: Any, named: Any, *, _root_: DictConfig) -> Any:
+    partition = OmegaConf.select(_root_, "data.partition")
+    implied = OmegaConf.is_interpolation(partition, TARGET)
+    if implied or str(partition[TARGET]).endswith(".ByClient"):
+        return dealt if OmegaConf.select(_root_, "data.source.client") is None else named
+    return dealt
+
+
 OmegaConf.register_new_resolver(BY_SIZE, _by_size, replace=True)
+OmegaConf.register_new_resolver(BY_CLIENT, _by_client, replace=True)
 
 
 def declare_defaults() -> None:

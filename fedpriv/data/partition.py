@@ -76,13 +76,14 @@ class ByClient:
     ones, go to the client that then has the fewest documents, those of a provider together.
 
     Args:
-        clients: how many clients the training documents name.
+        clients: how many clients the training documents name. None takes as many as they name.
     """
 
-    clients: int
+    clients: int | None = None
 
     def __post_init__(self) -> None:
-        _at_least_one(self.clients)
+        if self.clients is not None:
+            _at_least_one(self.clients)
 
     def deal(self, documents: Sequence[Document], seed: int) -> Deal:
         """Gives each client what names it."""
@@ -92,11 +93,11 @@ class ByClient:
         unnamed = by_provider(documents, named.pop("", []))
         if not named:
             raise ValueError("no document names its client: set data.source.client")
-        if len(named) != self.clients:
+        if self.clients not in (None, len(named)):
             some = ", ".join(map(repr, sorted(named)[:5])) + (", …" if len(named) > 5 else "")
             raise ValueError(
                 f"clients={self.clients}, but the training documents name {len(named)}: {some}; "
-                f"expected data.partition.clients={len(named)}"
+                f"expected data.partition.clients={len(named)}, or null for as many as they name"
             )
         return _to_the_smallest([named[name] for name in sorted(named)], [*unnamed.values()], seed)
 

@@ -244,8 +244,13 @@ def _federation(
     if own:
         if not isinstance(parts.data, DocumentData):
             raise ValueError(f"{OWN}: only documents can lie apart; data is {parts.data!r:.80}")
-        clients = int(vars(parts.data.partition)["clients"])
-        parts.data = OfOneParty(parts.data, clients, client)
+        clients = vars(parts.data.partition)["clients"]
+        if clients is None:
+            raise ValueError(
+                f"{OWN}: set data.partition.clients to the number of nodes, as none of them sees "
+                "the documents of the others"
+            )
+        parts.data = OfOneParty(parts.data, int(clients), client)
     return parts.assemble(config)
 
 

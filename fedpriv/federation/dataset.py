@@ -16,8 +16,17 @@ from fedpriv.data import promises, same_page
 from fedpriv.data.document import DataErrors, Document, DocumentSet, DocumentSource, providers
 from fedpriv.data.examples import PROVIDER, Examples, provider_number
 from fedpriv.data.folder.progress import tell
-from fedpriv.data.partition import ByProvider, Deal, HoldOut, Partition, by_provider, table
+from fedpriv.data.partition import (
+    ByClient,
+    ByProvider,
+    Deal,
+    HoldOut,
+    Partition,
+    by_provider,
+    table,
+)
 from fedpriv.data.random_questions import with_random_questions
+from fedpriv.data.reading import shown
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.federation.showcase import write_showcase
 from fedpriv.models.base import DocumentModel, Tagger
@@ -212,6 +221,13 @@ class DocumentData:
             raise ValueError(f"public={self.public}: expected a share in [0, 1)")
         if not 0 < self.canary_rate <= 1:
             raise ValueError(f"canary_rate={self.canary_rate}: expected a value in (0, 1]")
+        client = getattr(self.source, "client", None)
+        if client is not None and not (self.pooled or isinstance(self.partition, ByClient)):
+            raise ValueError(
+                f"source.client={client!r} names the clients, and {self.partition!r} would not "
+                "look at it: set data.partition._target_=fedpriv.data.partition.ByClient "
+                "data.partition.clients=null, or data.source.client=null"
+            )
         providers = getattr(self.source, "providers", None)
         if isinstance(providers, int) and providers > 0:  # generated: known before it is read
             self._check_providers(providers)
@@ -312,6 +328,8 @@ class DocumentData:
         train += range(len(loaded.documents), len(documents))
         whole: Deal = (tuple(train),)
         if not self.pooled:
+            if isinstance(self.partition, ByClient):
+                _tell_emptied(loaded.documents, (documents[i] for i in train))
             hands = self.partition.deal([documents[i] for i in train], seed)
             whole = tuple(tuple(train[i] for i in hand) for hand in hands)
         canaries = providers(planted)
@@ -435,6 +453,20 @@ class OfOneParty:
             showcase=functools.partial(write_showcase, bound.documents[0]),
             labels=bound.labels,
             held_out=bound.documents,
+        )
+
+
+def _tell_emptied(everything: Iterable[Document], left: Iterable[Document]) -> None:
+    """Names the clients that have documents, and none of them left.
+
+    Who is held out is drawn from all providers alike. A draw that spared the last provider of a
+    client would make it a member for certain, and the others no fair sample to compare it with.
+    """
+    for name in sorted({page.client for page in everything} - {page.client for page in left}):
+        tell(
+            f"the client {shown(name)} takes no part: all of its documents are held out or public. "
+            "Another seed, or less of data.test.unseen, data.test.fraction or data.public, leaves "
+            "it some"
         )
 
 

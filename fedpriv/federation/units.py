@@ -25,7 +25,8 @@ def unit_problems(mechanism: Mechanism | None, bound: FederatedDataset) -> list[
         return []
     return [
         f"data.partition: the number of providers with documents at several clients is {shared}, "
-        "and the mechanism protects only those at one: take fedpriv.data.partition.ByProvider"
+        "and the mechanism protects only those at one: take fedpriv.data.partition.ByProvider, "
+        "without data.source.client"
     ]
 
 

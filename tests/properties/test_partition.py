@@ -46,6 +46,10 @@ def test_documents_go_to_the_clients_that_they_name():
     assert deal == ((1, 2), (0, 3, 4))  # x and y, though A and B are at both
 
 
+def test_there_are_as_many_clients_as_are_named():
+    assert ByClient().deal(at_branches("ABABAC", "yxxyyz"), 0) == ((1, 2), (0, 3, 4), (5,))
+
+
 def test_documents_that_name_no_client_go_by_provider_to_the_smallest():
     named = at_branches("ABABA", "yxxyy")
     more = [replace(document(k, "C"), client="") for k in (5, 6)]
@@ -245,6 +249,7 @@ def test_providers_are_grouped_in_order_of_first_appearance():
     ("act", "message"),
     [
         (lambda: ByProvider(0), r"clients=0: expected at least 1"),
+        (lambda: ByClient(0), r"clients=0: expected at least 1"),
         (lambda: Iid(-1), r"clients=-1: expected at least 1"),
         (lambda: DirichletOverProviders(0), r"clients=0: expected at least 1"),
         (lambda: DirichletOverProviders(2, 0), r"alpha=0: expected a positive, finite number"),
@@ -260,7 +265,7 @@ def test_providers_are_grouped_in_order_of_first_appearance():
         (
             lambda: ByClient(3).deal(at_branches("ABAB", "yyxx"), 0),
             r"clients=3, but the training documents name 2: 'x', 'y'; expected "
-            r"data.partition.clients=2",
+            r"data.partition.clients=2, or null for as many as they name",
         ),
         (
             lambda: ByClient(1).deal(documents("ABAB"), 0),

@@ -10,6 +10,7 @@ import pytest
 from fedpriv.config import attack, catalogue, experiment
 from fedpriv.config.experiment import Experiment, Mistakes
 from fedpriv.config.reference import reference, settings
+from fedpriv.data.partition import ByClient, ByProvider
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.parts import Parts
@@ -396,6 +397,59 @@ def test_a_missing_argument():
     assert mistakes("quickstart", "~data.partition.clients") == [
         "data.partition.clients: is missing; fedpriv.data.partition.ByProvider needs it"
     ]
+
+
+OF_A_FOLDER = ("data=folder", "data.source.root=scans")
+BY_CLIENT = "fedpriv.data.partition.ByClient"
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "partition"),
+    [
+        ("quickstart", OF_A_FOLDER, ByProvider(4)),
+        ("quickstart", (*OF_A_FOLDER, "data.source.client=folder"), ByClient()),
+        ("quickstart", ("data.source.client=my branch", *OF_A_FOLDER), ByClient()),
+        ("assessed_folder", (), ByProvider(6)),
+        ("assessed_folder", ("data.source.client=folder",), ByClient()),
+        ("assessed_folder", ("data.partition.clients=3", *OF_A_FOLDER), ByProvider(3)),
+        # What is typed goes before what is implied; documents that name others then refuse it.
+        (
+            "quickstart",
+            ("data.partition.clients=3", *OF_A_FOLDER, "data.source.client=folder"),
+            ByClient(3),
+        ),
+        (
+            "quickstart",
+            (*OF_A_FOLDER, f"data.partition._target_={BY_CLIENT}", "data.source.client=folder"),
+            ByClient(),
+        ),
+    ],
+)
+def test_naming_the_clients_implies_that_they_are_dealt_their_own(name, overrides, partition):
+    assert experiment.build(experiment.load(name, overrides)).data.partition == partition
+
+
+def test_another_partition_than_that_of_the_clients_named_is_refused(tmp_path):
+    other = ("data.source.client=folder", "data.partition._target_=fedpriv.data.partition.Iid")
+    before = mistakes("quickstart", *other, *OF_A_FOLDER)
+    assert before == mistakes("quickstart", *OF_A_FOLDER, *other)
+    (told,) = before
+    assert told.startswith("data: source.client='folder' names the clients, and Iid(clients=4)")
+    typed = (f"data.partition._target_={BY_CLIENT}", "data.partition.clients=null")
+    assert f"set {' '.join(typed)}, or data.source.client=null" in told
+    for way_on in (typed, ["data.source.client=null"]):
+        experiment.build(experiment.load("quickstart", (*OF_A_FOLDER, *other, *way_on)))
+    # The partition of a file, too; one client that holds everything needs none.
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "defaults: [quickstart, {override data: folder}, _self_]\n"
+        "data: {source: {root: scans, client: folder},\n"
+        "       partition: {_target_: fedpriv.data.partition.ByProvider, clients: 2}}\n"
+    )
+    (told,) = mistakes(str(own))
+    assert "ByProvider(clients=2) would not look at it" in told
+    for way_on in (typed, ["strategy=centralised"]):
+        experiment.build(experiment.load(str(own), way_on))
 
 
 def test_several_values_without_m():

@@ -23,6 +23,7 @@ OF_ATTACKS = ("attack", "publisher")  # given on the command line, and in no run
 def shipped():
     files = [f for f in EXPERIMENTS.rglob("*.yaml") if f.parent.name not in OF_ATTACKS]
     text = "\n".join(f.read_text() for f in files if f.stem not in catalogue.SHARED - {"base"})
+    text = re.sub(r"_target_: *\$\{by_client:(.+),(.+)\}", r"_target_: \1\n_target_: \2", text)
     return sorted(set(re.findall(r"_target_: *([\w.]+)", text)))
 
 

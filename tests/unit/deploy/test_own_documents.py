@@ -173,3 +173,9 @@ def test_nodes_that_do_not_fit_are_refused_before_any_training(deployed, own, se
     with pytest.raises(ValueError, match="own-data=true") as raised:
         deployed(FEDAVG, own, *overrides, **settings)
     assert told in str(raised.value)
+
+
+def test_the_number_of_nodes_is_not_read_off_documents_that_nobody_sees(deployed):
+    by_client = "data.partition._target_=fedpriv.data.partition.ByClient"
+    with pytest.raises(ValueError, match=r"set data\.partition\.clients to the number of nodes"):
+        deployed(FEDAVG, ("p0", "p1"), by_client, "data.partition.clients=null")

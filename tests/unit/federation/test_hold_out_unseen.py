@@ -1,6 +1,7 @@
 """Held-out documents of seen and of unseen providers: drawn apart, and evaluated apart."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from toy import data, federation
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.data.document import DocumentSet
 from fedpriv.data.examples import Examples
-from fedpriv.data.partition import ByProvider, HoldOut
+from fedpriv.data.folder.progress import tell
+from fedpriv.data.partition import ByClient, ByProvider, HoldOut, Iid
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.report.rounds import metric_groups, metric_label
@@ -33,6 +35,49 @@ def pages(providers=10, each=6, tests=0):
 
 def owners(documents, positions):
     return {documents[i].provider for i in positions}
+
+
+class AtBranches:
+    """Four providers at each of three branches, two pages each; of Ö, one at Bern (neu)."""
+
+    def __init__(self, clients=True):
+        pairs = [(f"P{p}", "xyz"[p % 3]) for p in range(12)] + [("Ö", "Bern (neu)")]
+        self.pages = tuple(
+            replace(page("w", name=f"{name} {n}", provider=name), client=client if clients else "")
+            for name, client in pairs
+            for n in range(2)
+        )
+
+    def load(self):
+        return DocumentSet("branches", self.pages, ())
+
+
+def test_a_client_that_loses_everything_is_named_and_nobody_is_spared_for_it(capsys):
+    def data(seed, **settings):
+        rule = HoldOut("document", 0.2, unseen=0.5)
+        tell.cache_clear()
+        return DocumentData(AtBranches(), ByClient(), rule, **settings).dealt(seed)
+
+    emptied = set()
+    for seed in range(10):
+        dealt, told = data(seed), capsys.readouterr().err
+        named = {page.client for page in dealt.of(dealt.trained)}
+        gone = {"x", "y", "z", "Bern (neu)"} - named
+        assert len(dealt.deal) == len(named)
+        assert all(f"the client '{name}' takes no part: all of its documents" in told
+                   for name in gone)  # fmt: skip
+        assert bool(told) is bool(gone)
+        emptied |= gone
+        # Who is held out is drawn as if nobody were named, so that no member is one for certain.
+        alone = DocumentData(AtBranches(False), Iid(1), HoldOut("document", 0.2, unseen=0.5))
+        assert dealt.held == alone.dealt(seed).held
+        # One client that holds all documents has lost nothing.
+        data(seed, pooled=True)
+        assert not capsys.readouterr().err
+    assert "Bern (neu)" in emptied
+    tell.cache_clear()
+    public = DocumentData(AtBranches(), ByClient(), HoldOut("document", 0), public=0.95)
+    assert len(public.dealt(0).deal) + capsys.readouterr().err.count("takes no part") == 4
 
 
 @pytest.mark.parametrize("seed", range(5))
