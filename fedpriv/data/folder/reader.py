@@ -27,7 +27,15 @@ from fedpriv.data.folder.page_file import FileIndex, Listing, PageFile, list_fil
 from fedpriv.data.folder.placing import Place
 from fedpriv.data.folder.progress import Count, on_all_cores, tell
 from fedpriv.data.folder.side_files import read_side_file
-from fedpriv.data.folder.table import RESERVED, FileLabels, LabelTable, find_table, read_table
+from fedpriv.data.folder.table import (
+    PROVIDER,
+    RESERVED,
+    FileLabels,
+    LabelTable,
+    find_table,
+    read_table,
+    usual_providers,
+)
 from fedpriv.data.folder.words import TOLD, Reading, read_ahead
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES, RECEIPT_QUESTIONS
 from fedpriv.data.hub.boxes import Unit, fitting, inked, mean_of
@@ -80,13 +88,15 @@ class Folder:
         root: the folder.
         labels: the name of the table in the folder; None takes labels.csv or labels.jsonl, if there
             is one.
-        provider: "auto" takes the table's column `provider`, and without one the subfolder of
-            `root` that a file lies in; a file in `root` itself is a provider by itself. "folder"
-            takes the subfolder, and "file" each file by itself. Anything else names a column of the
-            table.
-        client: what names the client that holds a file, for `fedpriv.data.partition.ByClient`:
-            "folder", the subfolder of `root` that the file lies in, or a column of the table. None
-            names no clients.
+        provider: "auto" takes the table's column `provider`, and without one a column with a usual
+            name (`fedpriv.data.folder.table.PROVIDERS`), such as company or vendor. Without any,
+            it takes the subfolder of `root` that a file lies in, where a file in `root` itself is a
+            provider by itself. Where such a column and the subfolders tell files apart otherwise,
+            and the subfolders are no clients, it is refused. "folder" takes the subfolder, and
+            "file" each file by itself. Anything else names a column of the table.
+        client: what names the client that holds a file: "folder", the subfolder of `root` that the
+            file lies in, or a column of the table. Documents are then dealt out by
+            `fedpriv.data.partition.ByClient`. None names no clients.
         fields: the columns of the table that are fields; None takes all that are not file,
             provider, split, question or answer, and not what `client` names.
         words: "auto" as above. "ocr" has Tesseract read every page. "none" takes no words, for
@@ -136,7 +146,8 @@ class Folder:
         fields = self._fields(table)
         problems = [*listing.problems, *(table.problems if table else ())]
         files, broken = self._look(listing)
-        owners, unowned = self._providers(files, table)
+        column = self._column(files, table)
+        owners, unowned = self._providers(files, table, column)
         clients, astray = self._clients(files, table)
         files = [file for file in files if file.name in owners and file.name in clients]
         reading = Reading(str(root.absolute()), self.dpi, self.words, self.language, self.layout)
@@ -164,7 +175,7 @@ class Folder:
             )
         )
         sizes = Counter(owners[file.name] for file in files)
-        remarks = _remarks(listing, rows, places, sizes, self._told_by(table))
+        remarks = _remarks(listing, rows, places, sizes, self._told_by(table, column))
         if self.client:
             at = Counter(clients[file.name] for file in files)
             remarks["files of each client"] = tuple(f"{name}: {at[name]:,}" for name in sorted(at))
@@ -211,25 +222,44 @@ class Folder:
             raise DataError(self.root, f"{pages:,} pages: expected at most {MOST_DOCUMENTS:,}")
         return files, broken
 
-    def _column(self, table: LabelTable | None) -> str:
-        """Returns what tells the provider: a column, "folder" or "file"."""
+    def _column(self, files: Sequence[PageFile], table: LabelTable | None) -> str:
+        """Returns what tells the provider: a column, "folder" or "file".
+
+        Raises:
+            DataError: if a column and the subfolders do, and differ.
+        """
         if self.provider != "auto":
             return self.provider
-        return "provider" if table and "provider" in table.columns else "folder"
+        usual = usual_providers(table.columns if table else ())
+        column = next((name for name in usual if name != self.client), "folder")
+        if table is None or column in (PROVIDER, "folder") or self.client == "folder":
+            return column
+        named = {file.name: table.files[file.name] for file in files if file.name in table.files}
+        subfolders = {name.partition("/")[0] for name in named if "/" in name}
+        pairs = {(n.partition("/")[0], row.fields.get(column, "")) for n, row in named.items()}
+        folders, names = {at for at, _ in pairs}, {name for _, name in pairs if name}
+        if len(subfolders) > 1 and not len(pairs) == len(folders) == len(names):
+            raise DataError(
+                Path(self.root),
+                f"who issued a document may be told by the column {column} of {table.path.name} or "
+                f"by the subfolder, and they differ: say data.source.provider={column} or "
+                "data.source.provider=folder; data.source.client=folder if the subfolders are your "
+                "branches",
+            )
+        return column
 
-    def _told_by(self, table: LabelTable | None) -> str:
-        column = self._column(table)
+    def _told_by(self, table: LabelTable | None, column: str) -> str:
         if column == "folder":
             return "the subfolder of a file; a file in no subfolder is a provider by itself"
         if column == "file":
             return "nothing: each file is a provider by itself"
-        return f"the column {column} of {table.path.name if table else 'no table'}"
+        guessed = "" if column in (PROVIDER, self.provider) else ", guessed by its name"
+        return f"the column {column} of {table.path.name if table else 'no table'}{guessed}"
 
     def _providers(
-        self, files: Sequence[PageFile], table: LabelTable | None
+        self, files: Sequence[PageFile], table: LabelTable | None, column: str
     ) -> tuple[dict[str, str], list[DataError]]:
-        """Returns the provider of each file, and an error for each that has none."""
-        column = self._column(table)
+        """Returns the provider of each file, told by a column, and an error for each without."""
         owners: dict[str, str] = {}
         problems: list[DataError] = []
         for file in files:
@@ -247,6 +277,8 @@ class Folder:
                 owners[file.name] = name
             elif table:
                 why = f"the column {column} is empty for {file.name}: every file needs a provider"
+                if column not in (PROVIDER, self.provider):  # guessed
+                    why += "; data.source.provider=file takes each file by itself"
                 problems.append(DataError(table.path, why, row.line))
         return owners, problems
 

@@ -28,6 +28,12 @@ FILE, PROVIDER, SPLIT, QUESTION, ANSWER = "file", "provider", "split", "question
 RESERVED = (FILE, PROVIDER, SPLIT, QUESTION, ANSWER)
 """Columns that are not fields."""
 
+PROVIDERS = (
+    PROVIDER, "company", "vendor", "issuer", "supplier", "seller", "merchant", "organization",
+    "organisation", "ucsf_document_id",
+)  # fmt: skip
+"""Names of columns that usually tell the provider, the most usual first."""
+
 MOST_BYTES, MOST_COLUMNS = 500_000_000, 1_000
 """Largest table that is read."""
 
@@ -81,6 +87,12 @@ class LabelTable:
 
 Row = tuple[int, dict[str, Any]]
 """A line's number from 1, and its cells by column."""
+
+
+def usual_providers(columns: Iterable[str]) -> Iterator[str]:
+    """Yields the columns whose names usually tell the provider, in any case, best first."""
+    lower = {name.lower(): name for name in reversed(list(columns))}
+    return (lower[name] for name in PROVIDERS if name in lower)
 
 
 def find_table(root: Path, name: str | None) -> Path | None:

@@ -21,12 +21,6 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """Role → names of columns that usually have it, the most usual first."""
 
-PROVIDERS = (
-    "provider", "company", "vendor", "issuer", "supplier", "seller", "merchant", "organization",
-    "organisation", "ucsf_document_id",
-)  # fmt: skip
-"""Names of columns that usually tell the provider."""
-
 HOLDS = {
     "id": "texts or whole numbers",
     "image": "images, or the paths of images in the data set's folder",

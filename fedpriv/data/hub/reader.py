@@ -25,9 +25,10 @@ from fedpriv.data.document import (
 from fedpriv.data.folder import pictures
 from fedpriv.data.folder.progress import Count, on_all_cores, tell
 from fedpriv.data.folder.reader import ALIKE, alike, first_lines, tell_alike, wording
+from fedpriv.data.folder.table import usual_providers
 from fedpriv.data.folder.words import read_ahead
 from fedpriv.data.hub.boxes import CLEARLY, UNITS, Unit, fitting, inked, likely, mean_of, much_alike
-from fedpriv.data.hub.columns import PROVIDERS, Columns, find, fits, tag_names
+from fedpriv.data.hub.columns import Columns, find, fits, tag_names
 from fedpriv.data.hub.page import HubPage, Reading, picture_of, place_of
 from fedpriv.data.hub.row import (
     OUTSIDE,
@@ -261,14 +262,13 @@ class HubData:
             return ""
         if self.provider != "auto":
             return self.provider if self.provider in features else ""
-        lower = {name.lower(): name for name in reversed(list(features))}
-        usual = (lower[name] for name in PROVIDERS if name in lower)
-        plain = (name for name in usual if fits("id", features[name]) or _classes(features[name]))
-        return next(plain, "")
+        usual = usual_providers(features)
+        return next((n for n in usual if fits("id", features[n]) or _classes(features[n])), "")
 
     def _told_by(self, column: str) -> str:
         if column:
-            return f"the column {column}"
+            guessed = "" if column == self.provider else ", guessed by its name"
+            return f"the column {column}{guessed}"
         if self.provider in ("auto", "page"):
             return (
                 "nothing: each page is a provider by itself; data.source.provider names a column, "

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -255,6 +256,70 @@ def test_who_the_provider_is(root, setting, owners):
     found = Folder(root, provider=setting).load()
     by_file = {document.id: document.provider for document in found.documents}
     assert [by_file["x/a.pdf"], by_file["b.pdf"]] == owners
+
+
+def read_auto(root, header, *rows, **settings):
+    """The providers in the order of the rows, and what told them; `root` is an empty folder."""
+    names = [row.partition(",")[0] for row in rows]
+    for name in names:
+        save(picture(), root / name)
+    write_table(root, header, *rows)
+    found = Folder(root, words="none", **settings).load()
+    by_file = {document.id: document.provider for document in found.documents}
+    return [by_file[name] for name in names], found.remarks["providers are told by"][0]
+
+
+@pytest.mark.parametrize("header", ["file,total,Company", "file,vendor,supplier"])
+def test_a_column_with_a_usual_name_tells_the_provider(root, header):
+    column = "Company" if "Company" in header else "vendor"
+    at = ("{0},1,{1}" if column == "Company" else "{0},{1},1").format
+    rows = (at("a.png", "P"), at("b.png", "P"), at("c.png", "Q"))
+    guessed = f"the column {column} of labels.csv, guessed by its name"
+    assert read_auto(root, header, *rows) == (["P", "P", "Q"], guessed)
+    owners, told = read_auto(root, header, *rows, provider=column)
+    assert (owners, told) == (["P", "P", "Q"], f"the column {column} of labels.csv")
+
+
+@pytest.mark.parametrize(
+    ("rows", "owners"),
+    [
+        (("x/a.png,P", "x/b.png,P", "y/c.png,Q"), ["P", "P", "Q"]),  # as the subfolders have it
+        (("x/a.png,P", "x/b.png,Q"), ["P", "Q"]),  # one subfolder tells nobody apart
+        (("x/a.png,P", "x/b.png,Q", "y/c.png,P"), None),
+        (("x/a.png,P", "x/b.png,Q", "y/c.png,R"), None),
+        (("x/a.png,P", "y/b.png,P"), None),
+        (("x/a.png,P", "y/b.png,Q", "c.png,P"), None),
+        (("Zürich West/a.png,P", "Bern (neu)/b.png,"), None),
+    ],
+)
+def test_a_column_and_subfolders_that_disagree_are_not_guessed_between(root, rows, owners):
+    if owners:
+        assert read_auto(root, "file,company", *rows)[0] == owners
+        return
+    ways = (
+        "the column company of labels.csv or by the subfolder, and they differ: say "
+        "data.source.provider=company or data.source.provider=folder; data.source.client=folder if"
+    )
+    with pytest.raises(DataError, match=re.escape(ways)):
+        read_auto(root, "file,company", *rows)
+    assert read_auto(root, "file,company", *rows, provider="folder")
+
+
+def test_a_column_named_provider_and_subfolders_that_are_clients_leave_nothing_to_guess(root):
+    rows = ("x/a.png,P,B", "x/b.png,Q,B", "y/c.png,P,C")
+    assert read_auto(root, "file,provider,company", *rows)[0] == ["P", "Q", "P"]
+    guessed = "the column company of labels.csv, guessed by its name"
+    told = read_auto(root, "file,company,branch", *rows, client="folder")
+    assert told == (["P", "Q", "P"], guessed)
+    # A client is no provider.
+    assert read_auto(root, "file,company,branch", *rows, client="company")[0] == ["x", "x", "y"]
+
+
+def test_an_empty_cell_of_a_guessed_column_names_the_way_on(root):
+    with pytest.raises(
+        DataErrors, match=r"empty for b\.png: every file needs a provider; data\.sou"
+    ):
+        read_auto(root, "file,company", "a.png,P", "b.png,")
 
 
 @pytest.mark.parametrize("setting", ["folder", "branch"])

@@ -384,6 +384,7 @@ def test_what_tells_the_provider(folder):
     found = HubData(path).load()
     assert [one.provider for one in found.documents] == companies
     assert len(found.remarks["providers that look alike"]) == 1
+    assert found.remarks["providers are told by"] == ("the column company, guessed by its name",)
     [asked_for, *_] = found.documents[2].questions
     assert asked_for.answers == ("Globex",)
     pages = HubData(path, provider="page").load().documents
