@@ -1,5 +1,7 @@
 """Small folders of pictures and PDFs, as a user has them, made by hand for the tests."""
 
+import json
+
 from PIL import Image, ImageDraw, ImageFont
 
 LINES = ("ACME Ltd", "Date 03/02/2024", "Total 12.50")
@@ -55,6 +57,29 @@ def pdf(pages=(LINES,), size=(300, 200), rotate=0, encrypted=False):
     content += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     content += b"trailer\n<< /Size %d /Root 1 0 R%s >>\n" % (len(objects) + 1, trailer)
     return content + b"startxref\n%d\n%%%%EOF" % start
+
+
+BRANCHES = ("Zürich West", "north", "south", "east (old)", "west", "Bern, [neu]")
+
+
+def branches(root, companies=13, receipts=40):
+    """Writes receipts of companies into a folder for each branch; the first company is at two."""
+    rows = ["file,company,date,total"]
+    for number in range(receipts):
+        company = number % companies
+        branch = BRANCHES[3 if number == companies else company % len(BRANCHES)]
+        texts = f"Firm {chr(65 + company)}", f"{number % 28 + 1:02}/03/2024", f"{number + 10}.50"
+        save(picture(texts), root / branch / f"{number}.png")
+        words = [
+            {"text": word, "box": [20 + 90 * at, 20 + 40 * row, 100 + 90 * at, 45 + 40 * row],
+             "line": row}
+            for row, text in enumerate(texts)
+            for at, word in enumerate(text.split())
+        ]  # fmt: skip
+        side = json.dumps({"size": SIZE, "words": words})
+        (root / branch / f"{number}.json").write_text(side)
+        rows.append(f'"{branch}/{number}.png",{",".join(texts)}')
+    (root / "labels.csv").write_text("\n".join(rows), "utf-8")
 
 
 # The same page in each format: "ACME Ltd" in one line, "12.50" in another, on 300 × 200 pixels.

@@ -14,6 +14,7 @@ from fedpriv.cli import completion
 from fedpriv.cli.command import Command
 from fedpriv.config import catalogue
 from fedpriv.runtime import run_files
+from fedpriv.runtime.terminal import visible
 
 if TYPE_CHECKING:
     from fedpriv.data.document import DocumentSource
@@ -62,9 +63,11 @@ def command(
 
     Counts documents, providers, words, fields and questions, lists what was skipped and why, says
     what models, strategies and attacks would have to work with, and draws some pages with their
-    boxes; the path of the drawing is the last line. A folder that lies here is read before a choice
-    of data= of the same name; data=NAME names the choice.
+    boxes. The last lines are the commands to type next, with the settings of this check, and the
+    path of the drawing. A folder that lies here is read before a choice of data= of the same name;
+    data=NAME names the choice.
     """
+    from fedpriv.cli.data.next_lines import next_lines
     from fedpriv.cli.data.prospects import ASSUMED, prospects
     from fedpriv.cli.data.survey import as_table, survey
     from fedpriv.config.experiment import Mistakes
@@ -97,10 +100,12 @@ def command(
         facts["contact_sheet"] = str(path)
         with run_files.output(path) as file:
             draw(found.documents, found.labels, pages).save(file, "PNG")
+    facts["next"] = next_lines(given, overrides, source, facts, found.documents)
     if as_json:
         print(json.dumps(facts))
         return 0
-    lines = [as_table(facts), facts.get("note"), facts.get("contact_sheet")]
+    typed = ["Next:", *map(visible, facts["next"])] if facts["next"] else []
+    lines = [as_table(facts), facts.get("note"), *typed, facts.get("contact_sheet")]
     print("\n".join(line for line in lines if line))
     return 0
 

@@ -47,6 +47,10 @@ def survey(found: DocumentSet) -> dict[str, Any]:
     documents = found.documents
     twice = first_lines(told(documents, twins(documents)))
     providers = Counter(document.provider for document in documents)
+    clients: dict[str, set[str]] = {document.provider: set() for document in documents}
+    for document in documents:
+        clients[document.provider] |= {document.client} - {""}
+    several = {name: sorted(at) for name, at in clients.items() if len(at) > 1}
     words = [len(document.words) for document in documents]
     entities = Counter(entity.label for document in documents for entity in document.entities)
     every = {label: entities[label] for label in (*found.labels, *entities)}
@@ -69,6 +73,7 @@ def survey(found: DocumentSet) -> dict[str, Any]:
             },
             "largest": [list(pair) for pair in providers.most_common(LARGEST)],
         },
+        "clients": {"count": len(set().union(*clients.values())), "shared_providers": several},
         "words": {"count": sum(words), "per_document": _range(words)},
         "entities": dict(sorted(every.items(), key=lambda pair: -pair[1])),
         "questions": dict(Counter(_key(q) for document in documents for q in document.questions)),
@@ -145,6 +150,7 @@ def as_table(facts: Mapping[str, Any]) -> str:
         ("splits", _counts(facts["splits"])),
         ("pages", pages),
         *_provider_rows(facts["providers"]),
+        *_client_rows(facts["clients"]),
         ("words", words),
         *([("", f"from {_counts(facts['words_from'])}")] if facts["words_from"] else []),
         *_count_rows("entities", facts["entities"]),
@@ -178,6 +184,20 @@ def _provider_rows(providers: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("", f"{group['providers']:,} with {size} or more ({documents})"))
     largest = ", ".join(f"{name} {count:,}" for name, count in providers["largest"])
     return [*rows, ("", f"largest: {largest}")] if largest else rows
+
+
+def _client_rows(clients: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not clients["count"]:
+        return []
+    rows = [("clients", f"{clients['count']:,}, each with the documents that name it")]
+    if shared := clients["shared_providers"]:
+        lies = (
+            f"{counted(len(shared), 'provider')} at several of them, which mechanisms that protect"
+        )
+        rows.append(("", f"{lies} providers refuse (fl_provider_dp):"))
+        lines = first_lines([f"{name}: {', '.join(at)}" for name, at in shared.items()])
+        rows += [("", f"  {line}") for line in lines]
+    return rows
 
 
 def _count_rows(name: str, counts: Mapping[str, int]) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from folder_pages import OURS, picture, save
+from folder_pages import OURS, branches, picture, save
 from form_folders import (
     wild_receipt,
     write,
@@ -330,6 +330,64 @@ def test_every_strategy_and_attack_is_named():
     }
     groups = catalogue.groups()
     assert names >= {*groups["strategy"], *groups["attack"]}
+
+
+def next_of(check, *arguments):
+    status, out, err = check(*arguments, "--json", "--pages", "0")
+    assert status == 0, err
+    return json.loads(out)["next"]
+
+
+def test_the_lines_to_type_next_have_the_settings_of_the_check(check, tmp_path):
+    branches(tmp_path / "work" / "scans")
+    own = "data.source.provider=company"
+    lines = [
+        f"fedpriv run kie_layoutlmv3 data=folder data.source.root=./scans {own}",
+        # An assessment holds out half of the 13 companies, and half of the receipts of the others.
+        f"fedpriv assess assessed_folder data.source.root=./scans {own} data.partition.clients=5",
+    ]
+    assert next_of(check, "./scans", own) == lines
+    _, out, _ = check("./scans", "--pages", "1", own)
+    assert out.endswith("\n".join(["Next:", *lines, "data-scans/contact-sheet.png\n"]))
+    assert "clients" not in out.partition("good for")[0]
+    assert next_of(check, "./scans", own, "data.partition.clients=2") == [
+        f"{line.partition(' data.partition')[0]} data.partition.clients=2" for line in lines
+    ]
+    # Of a choice, with what it was given; a run refuses what the check has skipped.
+    (tmp_path / "work" / "scans" / "north" / "empty.png").write_bytes(b"")
+    named = next_of(check, "data=folder", "data.source.root=scans", own)
+    assert named == [
+        f"fedpriv run kie_layoutlmv3 data=folder data.source.root=scans {own} "
+        "data.source.on_error=skip",
+        f"fedpriv assess assessed_folder data.source.root=scans {own} "
+        "data.source.on_error=skip data.partition.clients=5",
+    ]
+    assert next_of(check, *named[0].split()[3:]) == named  # none is there twice
+    assert next_of(check, "slips", "data.source.providers=4") == [
+        "fedpriv run kie_layoutlmv3 data=slips data.source.providers=4 data.partition.clients=3"
+    ]
+
+
+def test_no_line_is_printed_that_would_be_refused(check, receipts, tmp_path):
+    assert next_of(check, receipts) == []  # its layout was recognised, with settings of its own
+    assert next_of(check, "slips", "data.source.providers=2") == []  # a quarter of 2 is nobody
+    save(picture(), tmp_path / "one" / "acme" / "1.png")
+    assert next_of(check, tmp_path / "one", "data.source.words=none") == [
+        f"fedpriv run docvqa_vt5 data=folder data.source.root={tmp_path}/one "
+        "data.source.words=none data.partition.clients=1"
+    ]
+
+
+def test_the_clients_are_the_branches_and_providers_at_several_are_named(check, tmp_path):
+    branches(tmp_path / "scans")
+    _, out, _ = check(tmp_path / "scans", "--pages", "0", "data.source.client=folder")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    start = lines.index("clients 6, each with the documents that name it")
+    assert lines[start + 1 : start + 3] == [
+        "1 provider at several of them, which mechanisms that protect providers refuse "
+        "(fl_provider_dp):",
+        "Firm A: Zürich West, east (old)",
+    ]
 
 
 @pytest.mark.parametrize(("providers", "enough"), [(20, False), (70, True)])
