@@ -88,6 +88,10 @@ def prospects(found: DocumentSet) -> list[Prospect]:
     asked = sum(any(q.answers for q in document.questions) for document in documents)
     train, unsplit = _split(documents)
     sizes = Counter(documents[at].provider for at in train)
+    named = len({documents[at].client for at in train} - {""})
+    clients = f"{counted(named, 'client')}, as the data name them"
+    if not named:
+        clients = f"at most {counted(len(sizes), 'client')}, one provider each at least"
     trains = bool(tagged or asked)
     need_task = "" if trains else "; nothing to learn: give the table fields or questions"
     smallest = min(sizes.values(), default=0)
@@ -108,8 +112,7 @@ def prospects(found: DocumentSet) -> list[Prospect]:
         Prospect(
             f"strategies without noise ({', '.join(NOT_PRIVATE)})",
             len(train) > 0 and trains,
-            f"at most {counted(len(sizes), 'client')}, one provider each at least"
-            f"{unsplit}{need_task}",
+            f"{clients}{unsplit}{need_task}",
         ),
         Prospect(
             f"privacy of examples ({', '.join(OF_EXAMPLES)})",
@@ -126,9 +129,9 @@ def prospects(found: DocumentSet) -> list[Prospect]:
         Prospect(
             f"privacy of clients ({', '.join(OF_CLIENTS)})",
             len(sizes) > 1 and trains,
-            f"at most {counted(len(sizes), 'client')}{need_task}",
+            f"{clients}{need_task}",
         ),
-        *_of_attacks(documents, trains),
+        *_of_attacks(documents, trains, named or len(sizes)),
         Prospect(
             f"How exposed are planted secrets? ({', '.join(PLANTED)})",
             trains,
@@ -145,12 +148,11 @@ def _split(documents: Sequence[Document]) -> tuple[list[int], str]:
         return list(range(len(documents))), f" (nothing held out: {error})"
 
 
-def _of_attacks(documents: Sequence[Document], trains: bool) -> Iterator[Prospect]:
+def _of_attacks(documents: Sequence[Document], trains: bool, clients: int) -> Iterator[Prospect]:
     """Yields what attacks could tell, a line for each kind of claim."""
     train, unsplit = _split(documents)
     held = set(range(len(documents))) - set(train)
     asked = [] if unsplit else HOLD_OUT.asked(documents, 0)
-    clients = len({documents[at].provider for at in train})
     units = counted_units(documents, train, held, asked, clients=clients)
     for claim, names in ATTACKS.items():
         if power := SCORERS[claim].power:

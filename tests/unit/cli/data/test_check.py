@@ -77,7 +77,7 @@ WORKS_OF_THREE_RECEIPTS = [
     "2 providers trained on, the smallest of 1 page: privacy.providers is the fewest that any "
     "client has",
     "privacy of clients (dp_fedavg):",
-    "at most 2 clients",
+    "at most 2 clients, one provider each at least",
     "Which suppliers were trained on? (server_membership, pmia, provider_lira, provider_rmia):",
     f"not enough: 0 suppliers and 0 others{NOT_HELD_OUT}: cannot tell: it takes 16 of each",
     "What stands on the pages of a client? (april, closed_form, dlg, gi_dqa, gi_dqa_tuned, idlg, "
