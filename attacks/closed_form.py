@@ -23,8 +23,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpriv.attacks.victim import Message, MessageAccess, Target, Victim, each, messages
-from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.attacks.victim import (
+    Message,
+    MessageAccess,
+    Target,
+    Victim,
+    check_seen,
+    each,
+    messages,
+)
+from fedpriv.threat.attack import AttackContext, NotApplicable, Outline
 from fedpriv.threat.checks import check_choices, check_least
 from fedpriv.threat.claims import RecoveredBatch
 
@@ -62,16 +70,23 @@ class ClosedForm:
         check_choices(self)
         check_least(self, 0, "noise")
 
+    def suits(self, outline: Outline) -> None:
+        """Asks whether it is a LayoutLMv3, and whether such messages can be seen, of one page."""
+        layoutlmv3_of(outline.model)
+        self._check_size(check_seen(self.target, outline))
+
+    def _check_size(self, examples: int) -> None:
+        if examples > self.most_examples:
+            raise NotApplicable(
+                f"{examples} examples are behind the message: the gradient of the positions is "
+                "the sum over them, which gives one page only; attack batches with gi_dqa_tuned"
+            )
+
     def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
         """Solves for the page of every message."""
 
         def recover(message: Message) -> RecoveredBatch:
-            if message.known.size > self.most_examples:
-                raise NotApplicable(
-                    f"{message.known.size} examples are behind the message: the gradient of the "
-                    "positions is the sum over them, which gives one page only; attack batches "
-                    "with gi_dqa_tuned"
-                )
+            self._check_size(message.known.size)
             began = time.process_time()
             page, left_aside = self._page(message)
             seconds = time.process_time() - began

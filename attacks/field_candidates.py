@@ -51,9 +51,10 @@ from fedpriv.threat.access import (
     ScrubbedField,
     WhiteBox,
 )
-from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.attack import AttackContext, NotApplicable, Outline
 from fedpriv.threat.checks import check_least
 from fedpriv.threat.claims import FieldRanking, RankedField
+from fedpriv.threat.surfaces.fields import CandidateSettings, field_model
 from fedpriv.training.loops import Optimizer, train_epoch
 
 PURPOSE = "field candidates reference"
@@ -140,6 +141,19 @@ class CandidateRanking:
     def __post_init__(self) -> None:
         check_least(self, 1, "batch_size")
 
+    def suits(self, outline: Outline) -> None:
+        """Asks whether the model tells losses, and whether the lists leave something to search."""
+        field_model(outline.model)
+        self._check_lists(outline.settings.of(CandidateSettings).candidates.game == "given")
+
+    def _check_lists(self, given: bool) -> None:
+        if self.search is not None and given:
+            raise NotApplicable(
+                "attack.search starts from the lists, into which candidates.game=given has put the "
+                "true values: take candidates.game=open",
+                take="candidates.game=open",
+            )
+
     def run(self, access: RankingAccess, context: AttackContext) -> tuple[FieldRanking, ...]:
         """Returns the losses of all candidates, with each model.
 
@@ -148,11 +162,7 @@ class CandidateRanking:
                 that the lists hold already; or if a target that guesses masked tokens is to be
                 searched or compared with a reference model.
         """
-        if self.search is not None and access.candidates.given:
-            raise NotApplicable(
-                "attack.search starts from the lists, into which candidates.game=given has put the "
-                "true values: take candidates.game=open"
-            )
+        self._check_lists(access.candidates.given)
         # One seed, so that each model is attacked as it would be alone.
         seed, found = int(context.rng.integers(2**63)), []
         reference = None

@@ -27,7 +27,7 @@ from fedpriv.threat.access import (
     PublicModel,
     Transcript,
 )
-from fedpriv.threat.attack import Attack, AttackContext, NotApplicable
+from fedpriv.threat.attack import Attack, AttackContext, NotApplicable, Outline
 from fedpriv.threat.checks import check_share
 from fedpriv.threat.claims import (
     MEMBER,
@@ -82,6 +82,15 @@ class Audit:
         kinds = {kind for kind, _ in ThreatModel.of(self.scores).wants.values()}
         cautious = "server_plain" if Transcript in kinds else "global"
         return str(getattr(self.scores, "view", cautious))
+
+    def suits(self, outline: Outline) -> None:
+        """Asks the attack that gives the scores."""
+        if suits := getattr(self.scores, "suits", None):
+            try:
+                suits(outline)
+            except NotApplicable as reason:
+                reason.take = reason.take.replace("attack.", "attack.scores.", 1)
+                raise
 
     def run(self, access: Any, context: AttackContext) -> tuple[CanaryGuesses | CanaryRank, ...]:
         """Returns the attack's scores of the canaries, with guesses by rank, and its other claims.

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from fedpriv.attacks.inversion.gradients import gradient_of
 from fedpriv.attacks.rest_of_sums import mean_of_others, nobody_left
-from fedpriv.attacks.text.words_moved import moved, no_such_table, table_of_words, telling_table
+from fedpriv.attacks.text.words_moved import moved, table_of, table_of_words, telling_table
 from fedpriv.data.examples import Examples
 from fedpriv.models.base import ExampleLosses
 from fedpriv.models.readers.reader import tokens_of
@@ -50,7 +50,7 @@ from fedpriv.threat.access import (
     HeldOutDocuments,
     Transcript,
 )
-from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.attack import AttackContext, NotApplicable, Outline
 from fedpriv.threat.checks import check_choices, check_least, check_share
 from fedpriv.threat.claims import MEMBER, NON_MEMBER, MembershipScores
 from fedpriv.threat.surfaces.transcript import Kind, Round, Upload, loaded
@@ -165,6 +165,12 @@ class ServerMembership:
         """
         return "global" if self.target == "series" else "server_plain"
 
+    def suits(self, outline: Outline) -> None:
+        """Asks whether the model tells losses of examples, and whether updates can be read."""
+        _with_losses(outline.model)
+        if self.target == "update" and outline.masked:
+            raise _no_update()
+
     def run(self, access: ServerMembershipAccess, context: AttackContext) -> MembershipScores:
         """Returns the scores of all providers.
 
@@ -182,16 +188,12 @@ class ServerMembership:
         workers = self.workers if parallel else 0
         if workers:
             fork_server()  # imports what the workers need while the pages are encoded
-        if not isinstance(model, ExampleLosses):
-            raise NotApplicable(
-                f"{type(model).__name__} does not tell its loss example by example: it needs a "
-                "method `losses`, which the models of fedpriv have"
-            )
-        pages = {name: model.encode(own) for name, own in access.held_out.documents.items()}
+        reads = _with_losses(model)
+        pages = {name: reads.encode(own) for name, own in access.held_out.documents.items()}
         table = table_of_words(model) if self.parameters == "words" else []
         names = tuple(table or trained(model))
         scale = Scale(
-            model, access.transcript.frozen, pages, statistic, names, self.batch_size, workers
+            reads, access.transcript.frozen, pages, statistic, names, self.batch_size, workers
         )
         by = {"update": self._by_client, "sum": self._by_sum, "series": self._by_series}
         return by[self.target](access.transcript, scale, context)
@@ -203,8 +205,8 @@ class ServerMembership:
             NotApplicable: if it is of the rows that were moved, and all are.
         """
         told = telling_table(model) is not None
-        if self.statistic in TOUCHED and not told:
-            raise no_such_table(model)
+        if self.statistic in TOUCHED:
+            table_of(model)
         gradients = any(seen.kind == "gradient" for seen in view.rounds)
         cosine = self.target == "update" or (self.target == "sum" and gradients)
         if self.statistic is None and self.target == "update" and told:
@@ -216,10 +218,7 @@ class ServerMembership:
     ) -> MembershipScores:
         clients = sorted({u.client for seen in view.rounds for u in _readable(seen)})
         if not clients:
-            raise NotApplicable(
-                "no update can be read: take attack.target=series or attack.target=sum against "
-                "masking"
-            )
+            raise _no_update()
         found = []
         if scale.statistic != "touched":
             tables = [self._served(seen, clients, scale, context) for seen in view.rounds]
@@ -434,6 +433,22 @@ def aligned(part: Part) -> dict[str, NDArray[np.float64]]:
     """Returns how far the changes serve the providers of a part."""
     with reproducible_torch(part.threads, "cpu"):
         return part.scale.alignments(part.flat)
+
+
+def _with_losses(model: nn.Module) -> ExampleLosses:
+    if not isinstance(model, ExampleLosses):
+        raise NotApplicable(
+            f"{type(model).__name__} does not tell its loss example by example: it needs a method "
+            "`losses`, which the models of fedpriv have"
+        )
+    return model
+
+
+def _no_update() -> NotApplicable:
+    return NotApplicable(
+        "no update can be read: take attack.target=series or attack.target=sum against masking",
+        take="attack.target=sum",
+    )
 
 
 def _finite(values: NDArray[np.float64], of_what: str) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedpriv.attacks.local_steps import LocalSteps
 from fedpriv.data.examples import Batch
 from fedpriv.threat.access import Architecture, BatchKnowledge, Known, MessageKey, Transcript
-from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, told_once
+from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, Outline, told_once
 from fedpriv.threat.claims import RecoveredBatch
 from fedpriv.threat.surfaces.transcript import Kind, Round, loaded
 
@@ -129,11 +129,7 @@ def messages(access: MessageAccess, target: Target) -> list[Message]:
     view, of = access.view, access.knowledge.of
     seen = [(round, one) for round in view.rounds for one in _seen(round, target)]
     if not seen:
-        raise NotGranted(
-            f"the attack requires {TARGETS[target]}, and "
-            + ("updates are masked" if view.masked else "the transcript holds none"),
-            f"attack.target={'aggregate' if view.masked else 'update'}, if the attack supports it",
-        )
+        raise _nothing_seen(target, view.masked)
     if not any(key in of for _, (key, _, _) in seen):
         raise NotGranted(
             f"it is not known how many pages are behind any {target}",
@@ -155,6 +151,33 @@ def messages(access: MessageAccess, target: Target) -> list[Message]:
             steps = LocalSteps.of(view.settings.get("client", {}), examples) if local else None
             found.append(Message(key, kind, victim, of[key], local, steps))
     return found
+
+
+def check_seen(target: Target, outline: Outline) -> int:
+    """Asks in advance whether a run shows messages of the target's kind, and what is behind them.
+
+    Returns:
+        The examples behind the smallest of these messages; 0 if that is not known.
+
+    Raises:
+        NotGranted: if it does not.
+    """
+    if target != "aggregate" and (target == "masked") != outline.masked:
+        raise _nothing_seen(target, outline.masked)
+    if outline.fewest == 0:
+        batches = "keep.transcript.batches=true"
+        raise NotGranted("nothing is known of the batches behind the messages", again=[batches])
+    return (outline.fewest or 0) * (2 if target == "aggregate" else 1)  # of two clients at least
+
+
+def _nothing_seen(target: Target, masked: bool) -> NotGranted:
+    other = f"attack.target={'aggregate' if masked else 'update'}"
+    return NotGranted(
+        f"the attack requires {TARGETS[target]}, and "
+        + ("updates are masked" if masked else "the transcript holds none"),
+        f"{other}, if the attack supports it",
+        take=other,
+    )
 
 
 def each(

@@ -49,10 +49,11 @@ from fedpriv.threat.access import (
     ScrubbedFields,
     WhiteBox,
 )
-from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.attack import AttackContext, NotApplicable, Outline
 from fedpriv.threat.checks import check_least
 from fedpriv.threat.claims import Attempt, FieldGuesses, Reconstruction
 from fedpriv.threat.kept import Kept
+from fedpriv.threat.surfaces.fields import field_model
 
 FLAT = 1.1
 """Where the target's likelihood raises a token by less than this factor in half of the places, its
@@ -110,6 +111,10 @@ class CDMI(Sampling):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, 1, "attempts", "batch_size", "fields_per_chunk")
+
+    def suits(self, outline: Outline) -> None:
+        """Asks whether the model tells losses, and its tokenizer has a mask."""
+        field_model(outline.model)
 
     def run(self, access: CDMIAccess, context: AttackContext) -> tuple[FieldGuesses, ...]:
         """Makes `attempts` guesses at each field with each model.

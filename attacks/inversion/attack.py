@@ -10,17 +10,20 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torch import nn
+
 from fedpriv.attacks.closed_form import solve
 from fedpriv.attacks.inversion.drift import Reading, read
 from fedpriv.attacks.inversion.engine import invert
 from fedpriv.attacks.inversion.method import Inversion
 from fedpriv.attacks.inversion.objective import NothingToMatch, Objective, choose, names_of
-from fedpriv.attacks.text.recover import recover_text
+from fedpriv.attacks.text.recover import reader_of, recover_text
 from fedpriv.attacks.victim import (
     Message,
     MessageAccess,
     Reconstruction,
     Target,
+    check_seen,
     messages,
     note_refused,
     notes_on,
@@ -28,9 +31,10 @@ from fedpriv.attacks.victim import (
     tensors_of,
 )
 from fedpriv.threat.access import MessageKey, Transcript
-from fedpriv.threat.attack import AttackContext, NotApplicable, told_once
+from fedpriv.threat.attack import AttackContext, NotApplicable, Outline, told_once
 from fedpriv.threat.checks import check_choices
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
+from fedpriv.threat.surfaces.batches import BatchSettings
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,16 @@ class GradientInversion:
     def __post_init__(self) -> None:
         check_choices(self)
 
+    def suits(self, outline: Outline) -> None:
+        """Asks whether the model reads pages, and whether such messages can be seen."""
+        _check_reads(outline.model)
+        examples = check_seen(self.target, outline)
+        given = outline.settings.of(BatchSettings).assume.text != "none"
+        if self.method.evaluations and not given:
+            reader_of(outline.model)
+            if examples > 1:
+                raise _no_text(examples)
+
     def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
         """Inverts every message, those of a round together.
 
@@ -68,8 +82,7 @@ class GradientInversion:
         """
         found = messages(access, self.target)
         model = found[0].victim.model
-        if page_size(model) == (0, 0):
-            raise NotApplicable("the model reads no page: take model=layoutlmv3 or model=donut")
+        _check_reads(model)
         method = self._method(access.view, found[0], context)
         ready: list[tuple[Message, RecoveredText | None]] = []
         refused: list[str] = []
@@ -163,15 +176,25 @@ class GradientInversion:
         if not victim.batch and self.method.evaluations:
             text = recover_text(message.victim)
             if text.columns is None:
-                raise NotApplicable(
-                    f"the text of a batch of {message.known.size} could not be put in order, and "
-                    "without it no page can be sought; assume.text=given gives it"
-                )
+                raise _no_text(message.known.size)
             victim = dataclasses.replace(victim, batch=tensors_of(text.columns))
         if message.steps is not None and method.evaluations:
             layers = method.objective.layers
             victim = read(victim, message.steps, self.local_steps, layers)
         return dataclasses.replace(message, victim=victim), text
+
+
+def _check_reads(model: nn.Module) -> None:
+    if page_size(model) == (0, 0):
+        raise NotApplicable("the model reads no page: take model=layoutlmv3 or model=donut")
+
+
+def _no_text(examples: int) -> NotApplicable:
+    return NotApplicable(
+        f"the text of a batch of {examples} could not be put in order, and without it no page can "
+        "be sought; assume.text=given gives it",
+        take="assume.text=given",
+    )
 
 
 def _drift_notes(message: Message, method: Inversion) -> Iterator[str]:

@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from fedpriv.attacks.text.recover import recover_text
+from fedpriv.attacks.text.recover import reader_of, recover_text
 from fedpriv.attacks.text.sums import pairs_of
-from fedpriv.attacks.text.words_moved import moved, no_such_table, of_each, telling_table
-from fedpriv.attacks.victim import Message, MessageAccess, Target, each, messages
+from fedpriv.attacks.text.words_moved import moved, of_each, table_of
+from fedpriv.attacks.victim import Message, MessageAccess, Target, check_seen, each, messages
 from fedpriv.data.generated.questions import QUESTION_TEMPLATES
 from fedpriv.models.vt5 import VT5
-from fedpriv.threat.attack import AttackContext, NotApplicable
+from fedpriv.threat.attack import AttackContext, NotApplicable, Outline
 from fedpriv.threat.checks import check_choices
 from fedpriv.threat.claims import RecoveredBatch, RecoveredText
 
@@ -42,6 +42,14 @@ class TextRecovery:
     def __post_init__(self) -> None:
         check_choices(self)
 
+    def suits(self, outline: Outline) -> None:
+        """Asks whether the model has a weakness of text, and whether such messages can be seen."""
+        if self.target == "sums":
+            table_of(outline.model)
+            return
+        reader_of(outline.model)
+        check_seen(self.target, outline)
+
     def run(self, access: MessageAccess, context: AttackContext) -> tuple[RecoveredBatch, ...]:
         """Reads the text of every message, or of every client."""
         if self.target == "sums":
@@ -65,9 +73,7 @@ class TextRecovery:
         Raises:
             NotApplicable: if the model's words cannot be told, or all sums are of the same clients.
         """
-        began, model = time.process_time(), access.architecture.build()
-        if (table := telling_table(model)) is None:
-            raise no_such_table(model)
+        began, table = time.process_time(), table_of(access.architecture.build())
         seen = [(round, round.aggregate) for round in access.view.rounds if round.aggregate]
         if len({round.answered for round, _ in seen}) < 2:
             raise NotApplicable(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from fedpriv.attacks.text import donut, layoutlmv3, vt5
 from fedpriv.attacks.text.span import noise_level, used_rows
@@ -36,34 +38,41 @@ def recover_text(victim: Victim, phrases: Sequence[str] = ()) -> RecoveredText:
     Raises:
         NotApplicable: if the model has no such weakness, or the gradients that show it are missing.
     """
-    model = victim.model
+    return reader_of(victim.model)(victim, phrases)
+
+
+def reader_of(model: nn.Module) -> Callable[[Victim, Sequence[str]], RecoveredText]:
+    """Returns what reads text out of the gradients of a model; see `recover_text`.
+
+    Raises:
+        NotApplicable: if the model has no such weakness.
+    """
     if isinstance(model, LayoutLMv3Answerer | LayoutLMv3Tagger):
-        return layoutlmv3.recover(model, victim)
+        return lambda victim, phrases: layoutlmv3.recover(model, victim)
     if isinstance(model, Donut):
-        return donut.recover(model, victim)
+        return lambda victim, phrases: donut.recover(model, victim)
     if isinstance(model, VT5):
-        return vt5.recover(model, victim, phrases)
+        return functools.partial(vt5.recover, model)
     if isinstance(model, RobertaTagger | Pix2Struct | ImageText | OnAuto):
-        return _words(model.network, victim)
+        return _reader_of_words(model.network)
     # The table of a masked-word model also scores every word, and all of its rows have a gradient.
     if isinstance(model, OnEncoder) and not isinstance(model, MaskedWords):
-        return _words(model.encoder.network, victim)
+        return _reader_of_words(model.encoder.network)
     raise NotApplicable(f"no closed form reads text from the gradient of a {type(model).__name__}")
 
 
-def _words(network: Any, victim: Victim) -> RecoveredText:
-    """Reads which tokens a batch has; of a Pix2Struct those of its answers.
+def _reader_of_words(network: Any) -> Callable[[Victim, Sequence[str]], RecoveredText]:
+    """Returns what reads which tokens a batch has; of a Pix2Struct those of its answers.
 
     For models whose input words have a table of their own: its gradient is zero but in the rows of
     the tokens that were read. How often and where they stood it does not say.
 
     Args:
         network: of transformers, in the victim's model.
-        victim: of any number of examples.
 
     Raises:
         NotApplicable: if the table also scores the words to be written, so that each of its rows
-            has a gradient, or if its gradient is not in the message.
+            has a gradient.
     """
     words, scores = network.get_input_embeddings().weight, network.get_output_embeddings()
     if scores is not None and scores.weight is words:
@@ -71,7 +80,11 @@ def _words(network: Any, victim: Victim) -> RecoveredText:
             f"the word embeddings of this {type(network).__name__} are also its output layer, so "
             "all have a gradient, and none tells which words were read"
         )
-    name = next(name for name, table in victim.model.named_parameters() if table is words)
-    table = victim.seen(name, "the embeddings")
-    tokens = np.flatnonzero(used_rows(table, noise_level(table)))
-    return RecoveredText(pairs_of(tokens[:0], tokens[:0], tokens))
+
+    def read(victim: Victim, phrases: Sequence[str]) -> RecoveredText:
+        name = next(name for name, p in victim.model.named_parameters() if p is words)
+        table = victim.seen(name, "the embeddings")
+        tokens = np.flatnonzero(used_rows(table, noise_level(table)))
+        return RecoveredText(pairs_of(tokens[:0], tokens[:0], tokens))
+
+    return read

@@ -38,12 +38,19 @@ def telling_table(model: nn.Module) -> str | None:
     return next((n for n in named if id(model.get_parameter(n)) not in scores), None)
 
 
-def no_such_table(model: nn.Module) -> NotApplicable:
-    """Returns the error where `telling_table` finds none."""
-    return NotApplicable(
-        f"{type(model).__name__} has no table of words whose rows tell which words were read: none "
-        "is trained, or its rows score the words to be written too, so that all of them move"
-    )
+def table_of(model: nn.Module) -> str:
+    """Returns what `telling_table` finds.
+
+    Raises:
+        NotApplicable: if it finds none.
+    """
+    if (table := telling_table(model)) is None:
+        raise NotApplicable(
+            f"{type(model).__name__} has no table of words whose rows tell which words were read: "
+            "none is trained, or its rows score the words to be written too, so that all of them "
+            "move"
+        )
+    return table
 
 
 def moved(tensors: Mapping[str, Tensor], table: str) -> Moved:

@@ -14,7 +14,7 @@ from fedpriv.cli.command import Command, run_dir, show_settings, trust
     "attack",
     cls=Command,
     epilog="""
-        fedpriv list attack
+        fedpriv attack RUN_DIR
         fedpriv attack RUN_DIR attack=closed_form
         fedpriv attack RUN_DIR attack=gi_dqa --settings
         fedpriv attack RUN_DIR attack=gi_dqa rounds=[1] clients=[0] assume.text=given
@@ -33,7 +33,7 @@ from fedpriv.cli.command import Command, run_dir, show_settings, trust
 @trust
 @show_settings
 def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_settings: bool) -> int:
-    """Attack what a run has kept.
+    """Attack what a run has kept; without attack=, list which attacks are possible on it.
 
     The run grants or refuses what the attack asks for. Exit status 3: it was refused, or the attack
     does not apply to this run.
@@ -53,16 +53,22 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
         print(reference(kind, given=given, sections=takes))
         return 0
     from fedpriv.config.trust import check_before_attack
-    from fedpriv.report import render
-    from fedpriv.report.build import write_report
     from fedpriv.runtime.run_folder import FINDINGS, RunFolder
-    from fedpriv.studies import running
-    from fedpriv.studies.trials import to_stderr
 
     folder = RunFolder.existing(run_dir)
     again = [override for override in overrides if override.startswith("model.")]
     if not trust:
         check_before_attack(folder, again)
+    if not overrides:
+        from fedpriv.cli.attackable import attackable
+
+        print(*attackable(folder, trust=trust).lines(), sep="\n")
+        return 0
+    from fedpriv.report import render
+    from fedpriv.report.build import write_report
+    from fedpriv.studies import running
+    from fedpriv.studies.trials import to_stderr
+
     order = attack.parse([override for override in overrides if override not in again])
     config = experiment.with_values(folder.config(), again, str(run_dir))
     model = experiment.model_of(config, str(run_dir)) if again else None

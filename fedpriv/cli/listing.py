@@ -40,11 +40,9 @@ def command(group: str | None) -> int:
         return 2
     if group is None:
         print("Experiments (fedpriv run NAME):")
-    files = catalogue.experiments() if group is None else groups[group]
-    for name, path in files.items():
-        print(f"  {name:<20} {catalogue.headline(path)}")
-    for name, entry in plugins.get(group or "", {}).items():
-        print(f"  {name:<20} {catalogue.describe(entry)}")
+    experiments = {n: catalogue.headline(path) for n, path in catalogue.experiments().items()}
+    for name, line in (catalogue.described(group) if group else experiments).items():
+        print(f"  {name:<20} {line}")
     if group is None:
         print("Sweeps (fedpriv sweep NAME):")
         for name, path in catalogue.sweeps().items():

@@ -102,6 +102,16 @@ def groups() -> dict[str, dict[str, Path]]:
     return {group: dict(sorted(found[group].items())) for group in sorted(found)}
 
 
+def described(group: str) -> dict[str, str]:
+    """Returns the choices of a config group, those of installed packages last, each in a line.
+
+    Raises:
+        NameClash: if two have one name.
+    """
+    ours = {name: headline(path) for name, path in groups()[group].items()}
+    return ours | {name: describe(entry) for name, entry in plugins().get(group, {}).items()}
+
+
 def sweeps() -> dict[str, Path]:
     """Returns the sweeps by name, such as papers/gi_dqa/table_1, each with its file."""
     found = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -19,10 +19,21 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedpriv.models.question_answering import QuestionAnswerer
+from fedpriv.threat.settings import AttackSettings
 
 
 class NotApplicable(ValueError):
-    """The federation does not grant what the attack requires, or the model has no such weakness."""
+    """The federation does not grant what the attack requires, or the model has no such weakness.
+
+    Args:
+        why: in words.
+        take: the setting of the attack with which it can be made on the same run, such as
+            "attack.target=aggregate"; empty if there is none.
+    """
+
+    def __init__(self, why: str, *, take: str = "") -> None:
+        super().__init__(why)
+        self.take = take
 
 
 class NotGranted(NotApplicable):
@@ -31,10 +42,15 @@ class NotGranted(NotApplicable):
     Args:
         why: what is missing.
         remedy: what would grant it; empty where `why` says it.
+        take: as for `NotApplicable`.
+        again: the settings with which the run must be made again, such as "keep=transcript".
     """
 
-    def __init__(self, why: str, remedy: str = "") -> None:
-        super().__init__(f"{why}; granted by {remedy}" if remedy else why)
+    def __init__(
+        self, why: str, remedy: str = "", *, take: str = "", again: Sequence[str] = ()
+    ) -> None:
+        super().__init__(f"{why}; granted by {remedy}" if remedy else why, take=take)
+        self.remedy, self.again = remedy, tuple(again)
 
 
 def answering(model: nn.Module) -> QuestionAnswerer:
@@ -49,6 +65,24 @@ def answering(model: nn.Module) -> QuestionAnswerer:
             "model=layoutlmv3 with model.task=answers"
         )
     return model
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What an attack may be asked about before anything is granted to it.
+
+    Attributes:
+        model: of the run's architecture. Its weights say nothing.
+        masked: whether the updates are masked.
+        fewest: the examples behind the smallest message whose batch is known. 0 if messages were
+            kept without their batches, None if no messages were kept.
+        settings: of the attack.
+    """
+
+    model: nn.Module
+    masked: bool
+    fewest: int | None
+    settings: AttackSettings
 
 
 @dataclass
@@ -133,6 +167,9 @@ class Attack(Protocol[Access, Claim]):
     What it may use is the type of its access, a dataclass with fields of the types in
     `fedpriv.threat.access`. What it hands back is a claim of `fedpriv.threat.claims`, or a tuple of
     claims; its type decides how it is scored.
+
+    It may have a method `suits(self, outline: Outline) -> None`, which raises `NotApplicable` where
+    `run` would, as far as that can be known in advance: `fedpriv attack RUN_DIR` asks it.
 
     Example:
         Whoever has documents that the model answers well is a member::

@@ -23,7 +23,14 @@ from fedpriv.runtime.run_folder import FINDINGS, LEDGER, RESULT, RunFolder, chec
 from fedpriv.runtime.seeds import entropy
 from fedpriv.runtime.torch_state import reproducible_torch
 from fedpriv.runtime.workers.fork_server import cpu_seconds
-from fedpriv.threat.attack import AttackContext, NotApplicable, NotGranted, Remarks, told_once
+from fedpriv.threat.attack import (
+    AttackContext,
+    NotApplicable,
+    NotGranted,
+    Outline,
+    Remarks,
+    told_once,
+)
 from fedpriv.threat.results import (
     NOT_APPLICABLE,
     NOT_GRANTED,
@@ -37,7 +44,8 @@ from fedpriv.threat.results import (
 )
 from fedpriv.threat.scoring.registry import SCORERS, Scoring, by_kind, claims_of
 from fedpriv.threat.settings import AttackSettings, composed, not_taken, taken
-from fedpriv.threat.surfaces.base import AttackedRun, Surface, wanted
+from fedpriv.threat.surfaces.base import PUBLIC, AttackedRun, Surface, blank, wanted
+from fedpriv.threat.surfaces.batches import fewest_known
 from fedpriv.threat.surfaces.retrain import Laboratory
 from fedpriv.threat.truth import TruthStore
 
@@ -111,6 +119,32 @@ class Granted:
     surfaces: dict[type, Any] = field(default_factory=dict)
     assumptions: list[str] = field(default_factory=list)
     refused: dict[type, str] = field(default_factory=dict)
+
+
+def check(attack: Any, run: AttackedRun) -> None:
+    """Asks whether an attack can be made on a run, as far as that can be known in advance.
+
+    Neither the truth nor a message or the weights of a model are read.
+
+    Raises:
+        NotGranted: if the run does not grant something that is not optional; it names all of it.
+        NotApplicable: if the run's model gives the attack nothing to work on.
+    """
+    if suits := getattr(attack, "suits", None):
+        public = run.folder.read_json(PUBLIC)
+        masked = run.folder.config().get("masking") if public is None else public.get("masked")
+        suits(Outline(run.once(blank), bool(masked), run.once(fewest_known), run.settings))
+    missing = dict[str, NotGranted]()
+    for kind, optional in ThreatModel.of(attack).wants.values():
+        try:
+            kind.check(run)
+        except NotGranted as reason:
+            if not optional:
+                missing[str(reason)] = reason
+    if missing:
+        again = dict.fromkeys(setting for one in missing.values() for setting in one.again)
+        take = next((one.take for one in missing.values() if one.take), "")
+        raise NotGranted("; ".join(missing), take=take, again=[*again])
 
 
 def grant(threat_model: ThreatModel, run: AttackedRun) -> Granted:

@@ -110,6 +110,18 @@ class Surface:
         """
         raise NotImplementedError(f"{cls.__name__}.granted")
 
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Asks whether the run grants it, as far as that can be known without a look at the truth.
+
+        A subclass says how, without reading weights or messages. Where it does not, all is granted.
+
+        Raises:
+            NotGranted: if the run does not grant it.
+            NotApplicable: if its model gives an attack nothing to work on.
+        """
+        cls.granted(run)
+
 
 SURFACES: dict[str, type[Surface]] = {}
 """By name, as a result knows them; `fedpriv.threat.access` has ours."""
@@ -185,21 +197,33 @@ class AttackedRun:
         """Builds the run's models; an attack may hold it, since it knows no path."""
         return Models(self.build_model, self.once(_labels), self.settings.on)
 
-    def state(self, name: str) -> dict[str, Tensor]:
-        """Returns the weights in one of the run's files.
+    def require(self, name: str) -> None:
+        """Checks that the run has a file of weights.
 
         Raises:
-            NotGranted: if the run has none.
+            NotGranted: if it has none.
         """
-        state = self.folder.read_state(name)
-        if state is None:
+        if not self.folder.has(name):
             raise NotGranted(
                 f"{self.folder.path} has no {name}",
                 "finishing the run (fedpriv resume RUN_DIR)"
                 if name == FINAL
                 else "keep=held_out or keep=scrubbed when the federation is run",
             )
-        return state
+
+    def state(self, name: str) -> dict[str, Tensor]:
+        """Returns the weights in one of the run's files.
+
+        Raises:
+            NotGranted: if the run has none.
+        """
+        self.require(name)
+        return self.folder.read_state(name) or {}
+
+
+def blank(run: AttackedRun) -> nn.Module:
+    """Returns a model of the run's architecture, whose weights say nothing."""
+    return run.models.new()
 
 
 def _labels(run: AttackedRun) -> tuple[str, ...]:

@@ -35,8 +35,8 @@ from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.vectors import as_tensor
-from fedpriv.threat.surfaces.base import SERVER, AttackedRun, InWords, Surface
-from fedpriv.threat.surfaces.transcript import TranscriptSettings, loaded, view
+from fedpriv.threat.surfaces.base import PUBLIC, SERVER, AttackedRun, InWords, Surface
+from fedpriv.threat.surfaces.transcript import TranscriptSettings, loaded, public, view
 from fedpriv.threat.truth import ROWS, Field, MessageKey, Truth, check_read, rows_file
 
 KNOWLEDGE = "knowledge"
@@ -180,6 +180,11 @@ class BatchKnowledge(Surface, onlooker=SERVER, keeper="transcript", takes=BatchS
             "own text and this round's model, which favours the defence",
         )
 
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether messages were kept; an attack may do without the batches behind them."""
+        public(run.folder)
+
 
 def _published(
     run: AttackedRun, publisher: Publisher, of: Mapping[MessageKey, Known]
@@ -259,6 +264,19 @@ def load_known(folder: RunFolder, key: MessageKey, assumed: Assumed) -> Known | 
             arrays["private"].astype(np.bool_) if granted else None,
             text or None,
         )
+
+
+def fewest_known(run: AttackedRun) -> int | None:
+    """Returns the number of examples behind the smallest message; see `Outline.fewest`."""
+    folder = run.folder
+    if not folder.has(PUBLIC):
+        return None
+    files = [
+        f"{KNOWLEDGE}/{round}/{name}"
+        for round in folder.names(KNOWLEDGE)
+        for name in folder.names(f"{KNOWLEDGE}/{round}")
+    ]
+    return min((folder.tensors(name, only_notes=True)[1]["size"] for name in files), default=0)
 
 
 def _file(key: MessageKey) -> str:

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from fedpriv.data.document import Document, Entity
 from fedpriv.data.documents_on_disk import keep_documents, kept_documents
 from fedpriv.data.examples import PROVIDER, Examples
 from fedpriv.data.redaction.painting import lines_of_entity, redact, white
 from fedpriv.federation.dataset import FederatedDataset
-from fedpriv.models.field_model import as_field_model
+from fedpriv.models.field_model import FieldModel, as_field_model
 from fedpriv.models.question_answering import DOCUMENT
 from fedpriv.models.readers.reader import Reader, square_pages, words_of_tokens
-from fedpriv.models.readers.subwords import Subwords
 from fedpriv.runtime.cache import private_folder
-from fedpriv.runtime.run_folder import START, RunFolder
+from fedpriv.runtime.run_folder import PARTITION, START, RunFolder
 from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.tensors import read_tensors, save_tensors
 from fedpriv.runtime.torch_state import seeded_model
@@ -39,7 +39,7 @@ from fedpriv.runtime.vectors import as_tensor
 from fedpriv.threat.attack import NotApplicable, NotGranted
 from fedpriv.threat.candidates import Candidates
 from fedpriv.threat.settings import AttackSettings, at_least
-from fedpriv.threat.surfaces.base import WINDOWS, AttackedRun, InWords, Surface
+from fedpriv.threat.surfaces.base import WINDOWS, AttackedRun, InWords, Surface, blank
 from fedpriv.threat.truth import TrueField, TruthStore, save_fields
 
 if TYPE_CHECKING:  # so that attacks need no Flower
@@ -76,13 +76,10 @@ class KeepScrubbed:
 
     def problems(self, bound: FederatedDataset, seed: int) -> list[str]:
         """Returns what keeps a run's fields from being attacked."""
-        built = seeded_model(bound.build_model, seed)
         try:
-            model = as_field_model(built)
-        except TypeError as error:
+            model = field_model(seeded_model(bound.build_model, seed))
+        except NotApplicable as error:
             return [f"model: {error}"]
-        if model.reader.subwords.mask is None:
-            return ["model: its tokenizer has no mask token, and scrubbed fields need one"]
         found = [] if bound.public else ["data.public: no documents are public; set it, to 0.5"]
         if unknown := sorted(set(self.keys) - set(bound.labels)):
             found.append(
@@ -239,12 +236,7 @@ def load_fields(folder: RunFolder, own: Path) -> KeptFields:
     Raises:
         NotGranted: if nothing was kept.
     """
-    if not folder.has(f"{WINDOWS}.safetensors"):
-        raise NotGranted(
-            "the run keeps no scrubbed fields",
-            "keep=scrubbed and data.public=0.5 when the federation is run, with "
-            "model=layoutlm, bros or bert",
-        )
+    require_fields(folder)
     tensors, notes = read_tensors(folder, WINDOWS)
     columns: dict[str, NDArray[Any]] = {name: t.numpy() for name, t in tensors.items()}
     pixels = columns.pop("pixels", None)
@@ -264,6 +256,22 @@ def load_fields(folder: RunFolder, own: Path) -> KeptFields:
             public,
             tuple(notes["labels"]),
             dict(notes["left_out"]),
+        )
+
+
+def require_fields(folder: RunFolder) -> None:
+    """Checks that a run keeps scrubbed fields.
+
+    Raises:
+        NotGranted: if it does not.
+    """
+    if not folder.has(f"{WINDOWS}.safetensors"):
+        public = (folder.read_json(PARTITION) or {}).get("public")
+        raise NotGranted(
+            "the run keeps no scrubbed fields",
+            "keep=scrubbed and data.public=0.5 when the federation is run, with "
+            "model=layoutlm, bros or bert",
+            again=["keep=scrubbed", *([] if public else ["data.public=0.5"])],
         )
 
 
@@ -402,9 +410,15 @@ class ScrubbedFields(Surface, keeper="scrubbed", takes=ControlledFieldSettings):
         trained = _drawn(kept.fields, run, "attacked fields")
         most = len(trained) if controls is None else controls
         fields = (*trained, *_drawn(kept.held_out, run, "attacked fields, held out", most))
-        surface = ScrubbedFields(fields, kept.examples, _subwords(run).text, kept.left_out)
+        text = field_model(run.once(blank)).reader.subwords.text
+        surface = ScrubbedFields(fields, kept.examples, text, kept.left_out)
         which = "trained on or held out (it does not know which),"
         return surface, (_scrubbed_in_words(fields, kept, which),)
+
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether scrubbed fields were kept."""
+        require_fields(run.folder)
 
 
 @dataclass(frozen=True)
@@ -431,7 +445,8 @@ class FieldCandidates(Surface, keeper="scrubbed", takes=CandidateSettings):
         """Fields of training documents and of documents held out, with lists of possible values."""
         kept, seed = run.once(kept_fields), run.settings.seed
         settings = run.settings.of(CandidateSettings).candidates
-        subwords, left_out = _subwords(run), Counter(kept.left_out)
+        subwords = field_model(run.once(blank)).reader.subwords
+        left_out = Counter(kept.left_out)
         texts = settings.texts(kept.public, generator(seed, "values of candidates"))
         pools: dict[tuple[str, int], dict[tuple[int, ...], None]] = defaultdict(dict)
         for key, values in texts.items():
@@ -461,6 +476,11 @@ class FieldCandidates(Surface, keeper="scrubbed", takes=CandidateSettings):
         given = settings.game == "given"
         return FieldCandidates(scrubbed, lists, given), (held, settings.in_words())
 
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether scrubbed fields were kept; how many candidates they have follows from them."""
+        require_fields(run.folder)
+
 
 @dataclass(frozen=True)
 class PublicDocuments(Surface, keeper="scrubbed"):
@@ -475,6 +495,11 @@ class PublicDocuments(Surface, keeper="scrubbed"):
         many = f"{len(documents)} other document{'s' * (len(documents) != 1)}"
         words = f"the adversary holds {many} of its own"
         return PublicDocuments(documents), (words,)
+
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether they were kept, beside scrubbed fields."""
+        require_fields(run.folder)
 
 
 def kept_fields(run: AttackedRun) -> KeptFields:
@@ -493,16 +518,19 @@ def _drawn(
     return tuple(fields[place] for place in sorted(chosen.tolist()))
 
 
-def _subwords(run: AttackedRun) -> Subwords:
-    """Returns the model's tokenizer.
+def field_model(model: nn.Module) -> FieldModel:
+    """Returns a model whose fields can be scrubbed.
 
     Raises:
-        NotApplicable: if it tells no loss example by example.
+        NotApplicable: if it tells no loss example by example, or has no mask token.
     """
     try:
-        return as_field_model(run.models.new()).reader.subwords
+        found = as_field_model(model)
     except TypeError as error:
         raise NotApplicable(str(error)) from error
+    if found.reader.subwords.mask is None:
+        raise NotApplicable("its tokenizer has no mask token, and scrubbed fields need one")
+    return found
 
 
 def _scrubbed_in_words(fields: Sequence[ScrubbedField], kept: KeptFields, which: str) -> str:

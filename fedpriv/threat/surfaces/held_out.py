@@ -13,14 +13,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedpriv.data.document import Document
 from fedpriv.data.documents_on_disk import keep_documents, kept_documents, page_digest
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.federation.membership_table import TrainingMembership
 from fedpriv.runtime.cache import private_folder
-from fedpriv.runtime.run_folder import START, RunFolder
+from fedpriv.runtime.run_folder import PARTITION, START, RunFolder
 from fedpriv.runtime.seeds import generator
 from fedpriv.threat.attack import NotGranted
 from fedpriv.threat.settings import AttackSettings, at_least, between_0_and_1
@@ -34,6 +34,11 @@ Documents = Mapping[str, tuple[Document, ...]]
 CANDIDATES = "candidates"
 DOCUMENTS = f"{CANDIDATES}/documents.json"
 PAGES = f"{CANDIDATES}/pages"
+
+HELD_OUT = {"seen": "data.test.fraction=0.2", "unseen": "data.test.unseen=0.25"}
+"""What holds documents out of providers that are trained on, and of others."""
+
+PLANT = "data.canaries=…"
 
 Duplicates = Literal["refuse", "drop"]
 
@@ -130,12 +135,7 @@ def load_candidates(folder: RunFolder, own: Path) -> Kept:
         NotGranted: if nothing was kept.
         Damaged: if what was kept cannot be read.
     """
-    content = folder.read_json(DOCUMENTS)
-    if content is None:
-        raise NotGranted(
-            "the run keeps no documents to ask about",
-            "keep=held_out when the federation is run (it has no effect on the training)",
-        )
+    content = _content(folder)
     by_provider: dict[str, list[Document]] = defaultdict(list)
     with folder.making_sense_of(DOCUMENTS):
         for document in kept_documents(content["documents"], folder, PAGES, own):
@@ -144,6 +144,26 @@ def load_candidates(folder: RunFolder, own: Path) -> Kept:
         dropped = operator.index(content["duplicates_dropped"])
         rate = float(content["canary_rate"])
         return Kept(documents, frozenset(content["canaries"]), rate, dropped)
+
+
+def _content(folder: RunFolder, *also: str) -> dict[str, Any]:
+    """Returns the documents as JSON.
+
+    Args:
+        folder: of the run.
+        also: what else a run needs that is made again with documents.
+
+    Raises:
+        NotGranted: if nothing was kept.
+    """
+    content: dict[str, Any] | None = folder.read_json(DOCUMENTS)
+    if content is None:
+        raise NotGranted(
+            "the run keeps no documents to ask about",
+            "keep=held_out when the federation is run (it has no effect on the training)",
+            again=["keep=held_out", *also],
+        )
+    return content
 
 
 def _duplicates(bound: FederatedDataset) -> list[str]:
@@ -224,12 +244,29 @@ class HeldOutDocuments(Surface, keeper="held_out", takes=HeldOutSettings):
     @classmethod
     def granted(cls, run: AttackedRun) -> tuple[HeldOutDocuments, InWords]:
         """Documents of members and non-members, none of which was trained on."""
+        cls.check(run)
         parts = TruthStore(run.folder).parts()
         documents = _answerable(run, canaries=False)
         require_both_kinds(documents, parts)
         words = f"{_counted(documents)}, none of which was trained on"
         splits = _splits(run.settings.of(HeldOutSettings), documents, parts)
         return HeldOutDocuments(documents, tuple(splits)), (words,)
+
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether documents of providers were kept that are no canaries."""
+        dealt = run.folder.read_json(PARTITION) or {}
+        groups = dealt.get("test_groups") or {"seen": dealt.get("test")}
+        lacking = [setting for group, setting in HELD_OUT.items() if not groups.get(group)]
+        content = _content(run.folder, *lacking)
+        with run.folder.making_sense_of(DOCUMENTS):
+            others = {one["provider"] for one in content["documents"]} - {*content["canaries"]}
+        if not others:
+            raise NotGranted(
+                "the run keeps documents of canaries only",
+                "held-out documents of others (data.test)",
+                again=lacking,
+            )
 
 
 @dataclass(frozen=True)
@@ -246,16 +283,32 @@ class PlantedCanaries(
     @classmethod
     def granted(cls, run: AttackedRun) -> tuple[PlantedCanaries, InWords]:
         """The documents of planted providers, in or out by a fair coin."""
+        cls.check(run)
         documents = _answerable(run, canaries=True)
-        if (rate := run.once(candidates).canary_rate) != 0.5:
+        require_both_kinds(documents, TruthStore(run.folder).parts())
+        words = f"{_counted(documents)}, which a coin decided to train on or not"
+        return PlantedCanaries(documents), (words,)
+
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether canaries were planted, and by fair coins."""
+        content = _content(run.folder, PLANT)
+        with run.folder.making_sense_of(DOCUMENTS):
+            planted, rate = content["canaries"], float(content["canary_rate"])
+        if not planted:
+            raise NotGranted(
+                "no canaries were planted, so there are no coins to guess",
+                "data.canaries=20, or more, when the federation is run, as experiment pmia_audit "
+                "has",
+                again=[PLANT],
+            )
+        if rate != 0.5:
             raise NotGranted(
                 f"each canary was trained on with probability {rate:g}, and what guesses show of "
                 "ε is proven for fair coins only",
                 "data.canary_rate=0.5 when the federation is run",
+                again=["data.canary_rate=0.5"],
             )
-        require_both_kinds(documents, TruthStore(run.folder).parts())
-        words = f"{_counted(documents)}, which a coin decided to train on or not"
-        return PlantedCanaries(documents), (words,)
 
 
 def candidates(run: AttackedRun) -> Kept:
@@ -264,22 +317,9 @@ def candidates(run: AttackedRun) -> Kept:
 
 
 def _answerable(run: AttackedRun, *, canaries: bool) -> Documents:
-    """Returns the documents of canaries, or of all others, with those questions that have answers.
-
-    Raises:
-        NotGranted: if there are no such providers.
-    """
+    """Returns documents of canaries, or of all others, with those questions that have answers."""
     kept = run.once(candidates)
     of_kind = {p: pages for p, pages in kept.documents.items() if (p in kept.canaries) is canaries}
-    if not of_kind and canaries:
-        raise NotGranted(
-            "no canaries were planted, so there are no coins to guess",
-            "data.canaries=20, or more, when the federation is run, as experiment pmia_audit has",
-        )
-    if not of_kind:
-        raise NotGranted(
-            "the run keeps documents of canaries only", "held-out documents of others (data.test)"
-        )
     documents = answerable(of_kind)
     every, asked = (sum(map(questions, of.values())) for of in (of_kind, documents))
     run.left_out.update(

@@ -25,6 +25,7 @@ from fedpriv.threat.surfaces.base import (
     AttackedRun,
     InWords,
     Surface,
+    blank,
 )
 
 ANOTHER = 0x5EED_0A2D
@@ -111,6 +112,10 @@ class Architecture(Surface):
         build = functools.partial(run.models.new, seed=ANOTHER)
         return Architecture(build), ("the architecture and the tokenizer are public",)
 
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Always."""
+
 
 class BlackBox(Surface, onlooker=READER, takes=AnswerSettings):
     """A model that answers, and says nothing else.
@@ -130,6 +135,12 @@ class BlackBox(Surface, onlooker=READER, takes=AnswerSettings):
     def granted(cls, run: AttackedRun) -> tuple[BlackBox, InWords]:
         """The answers of the final model."""
         return BlackBox(run.once(final).replies), ("the model's answers can be asked for",)
+
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether the model answers questions, and the run is finished."""
+        answering(run.once(blank))
+        run.require(FINAL)
 
 
 class GreyBox(BlackBox, onlooker=ASKER):
@@ -157,11 +168,17 @@ class GreyBox(BlackBox, onlooker=ASKER):
     @classmethod
     def granted(cls, run: AttackedRun) -> tuple[GreyBox, InWords]:
         """The final model's answers with confidence and loss."""
-        if run.settings.of(AnswerSettings).access != "grey_box":
-            raise NotGranted("access=black_box gives answers alone", "access=grey_box")
+        cls.check(run)
         return GreyBox(run.once(final).replies, run.once(final).losses), (
             "the model's answers come with confidence and loss",
         )
+
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether the model says more than its answers."""
+        if run.settings.of(AnswerSettings).access != "grey_box":
+            raise NotGranted("access=black_box gives answers alone", "access=grey_box")
+        super().check(run)
 
 
 @dataclass(frozen=True)
@@ -183,11 +200,7 @@ class PublicModel(Surface, takes=StartSettings):
     @classmethod
     def granted(cls, run: AttackedRun) -> tuple[PublicModel, InWords]:
         """The model that training started from, if the adversary is taken to know it."""
-        if not run.settings.of(StartSettings).public_start:
-            raise NotGranted(
-                "public_start=false: the model that training started from is not known",
-                "public_start=true",
-            )
+        cls.check(run)
         state = run.state(START)
         answers: BlackBox | None = None
         confidence: GreyBox | None = None
@@ -200,6 +213,16 @@ class PublicModel(Surface, takes=StartSettings):
         return PublicModel(state, answers, confidence, build), (
             "the public model that training started from is known",
         )
+
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether that model is known, and was kept."""
+        if not run.settings.of(StartSettings).public_start:
+            raise NotGranted(
+                "public_start=false: the model that training started from is not known",
+                "public_start=true",
+            )
+        run.require(START)
 
 
 @dataclass(frozen=True)
@@ -227,6 +250,11 @@ class WhiteBox(Surface, onlooker=HOLDER):
         box = WhiteBox("the end of the run", last, model, _measured(records.get(last)))
         return box, ("the adversary holds the model's weights",)
 
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether the run is finished."""
+        run.require(FINAL)
+
 
 @dataclass(frozen=True)
 class ModelSeries(Surface, onlooker=RECEIVER, takes=SeriesSettings):
@@ -245,6 +273,11 @@ class ModelSeries(Surface, onlooker=RECEIVER, takes=SeriesSettings):
         models = tuple(functools.partial(_white_box, run, *target) for target in targets)
         return ModelSeries(models), ("the adversary holds the model's weights",)
 
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether these models were kept."""
+        list(_targets(run))
+
 
 def final(run: AttackedRun) -> Oracle:
     """Returns the trained model, to be asked questions."""
@@ -258,7 +291,7 @@ def oracle(run: AttackedRun, state: Mapping[str, Tensor]) -> Oracle:
         NotApplicable: if it answers none.
     """
     # Before the weights: of a model that tags, the run may not have kept the labels.
-    answering(run.models.new())
+    answering(run.once(blank))
     return Oracle(answering(run.models.with_state(state)), private_folder("queries"))
 
 
@@ -285,7 +318,7 @@ def _targets(run: AttackedRun) -> Iterator[tuple[str, int, Mapping[str, float], 
     if target in ("final", "start"):
         round = max(records, default=0) if target == "final" else 0
         name = "the end of the run" if target == "final" else "before the training"
-        run.state(FINAL if round else START)
+        run.require(FINAL if round else START)
         yield name, round, _measured(records.get(round)), False
         return
     kept = folder.rounds()

@@ -158,6 +158,11 @@ class TrainingDocuments(Surface, auditor="An auditor, who chose the training doc
         )
         return found, ("an audit: what is asked for was chosen by the training documents",)
 
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether they can be read again."""
+        _laboratory(run)
+
 
 @dataclass(frozen=True)
 class Retrain(Surface, takes=RetrainSettings):
@@ -172,12 +177,19 @@ class Retrain(Surface, takes=RetrainSettings):
     @classmethod
     def granted(cls, run: AttackedRun) -> tuple[Retrain, InWords]:
         """Trainings of variants, where they are allowed: they take as long as the run did, each."""
+        cls.check(run)
+        return Retrain(_laboratory(run)), ("variants of the run's training can be trained",)
+
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether variants may be trained, and can be."""
         if not run.settings.of(RetrainSettings).retrain:
             raise NotGranted(
                 "retrain=false: no variant of the run is trained",
                 "retrain=true, which trains several models",
+                take="retrain=true",
             )
-        return Retrain(_laboratory(run)), ("variants of the run's training can be trained",)
+        _laboratory(run)
 
 
 def _laboratory(run: AttackedRun) -> Laboratory:

@@ -62,6 +62,22 @@ class TranscriptSettings(AttackSettings):
                 raise ValueError(f"{name}=[]: name at least one; null takes all that were kept")
 
 
+def public(folder: RunFolder) -> dict[str, Any]:
+    """Returns what is public of a run whose messages were kept.
+
+    Raises:
+        NotGranted: if none were.
+    """
+    settings: dict[str, Any] | None = folder.read_json(PUBLIC)
+    if settings is None:
+        raise NotGranted(
+            "the run kept nothing of what its server saw",
+            "keep=transcript when the federation is run (it has no effect on the training)",
+            again=["keep=transcript"],
+        )
+    return settings
+
+
 def view(run: AttackedRun) -> ColludingTranscript:
     """Returns what the server saw, and what colluding clients told it."""
     chosen = run.settings.of(TranscriptSettings)
@@ -154,6 +170,11 @@ class Transcript(Surface, onlooker=SERVER, keeper="transcript", takes=Transcript
         """The messages and models of the rounds that were kept."""
         return run.once(view).alone(), ()
 
+    @classmethod
+    def check(cls, run: AttackedRun) -> None:
+        """Whether messages were kept."""
+        public(run.folder)
+
 
 @dataclass(frozen=True)
 class ColludingTranscript(Transcript, onlooker=COLLUDING):
@@ -212,12 +233,7 @@ def load(
         NotGranted: if there is none.
         NoTranscript: if there is none of these rounds and clients.
     """
-    settings = folder.read_json(PUBLIC)
-    if settings is None:
-        raise NotGranted(
-            "the run kept nothing of what its server saw",
-            "keep=transcript when the federation is run (it has no effect on the training)",
-        )
+    settings = public(folder)
     attempts = sorted(_numbers(folder, name) for name in folder.names(TRANSCRIPT, "round-*"))
     latest = dict(attempts)
     if missing := sorted(set(rounds or ()) - latest.keys()):
