@@ -172,10 +172,14 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
         if refused and defence.name == NONE:  # nothing could be compared
             raise Mistakes(source, refused.splitlines())
         refused = refused or _idle(defence, model, made)
-        defences.append(dataclasses.replace(defence, refused=refused))
         changed = tuple(w for w in defence.run if w.lstrip("+~").startswith(OF_THE_START))
-        first = load(*words, f"seed={plan.seeds[0]}")
-        strategy = None if refused else experiment.build(first, source).strategy
+        strategy, warning = None, ""
+        if not refused:
+            parts = experiment.build(load(*words, f"seed={plan.seeds[0]}"), source)
+            strategy, federation = parts.strategy, parts.assemble(load(*words))
+            noise = trials.signal_against_noise(federation, parts.rounds)
+            warning = next((line for line in noise if line.startswith("WARNING")), "")
+        defences.append(dataclasses.replace(defence, refused=refused, warning=warning))
         for seed in () if refused else plan.seeds:
             with_seed = (*words, f"seed={seed}")
             config = load(*with_seed)

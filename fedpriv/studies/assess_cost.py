@@ -216,7 +216,8 @@ def described(plan: Assessment) -> list[str]:
     for defence in plan.defences:
         rows.append([defence.name, defence.refused and f"not trained: {defence.refused}"])
         rows[-1][1] = rows[-1][1] or defence.told
-    return [*lines, *aligned(rows), ""]
+    warned = [f"{one.name}: {one.warning}" for one in plan.defences if one.warning]
+    return [*lines, *aligned(rows), *warned, ""]
 
 
 def costed(plan: Assessment, costs: Mapping[str, Cost], workers: int) -> list[str]:

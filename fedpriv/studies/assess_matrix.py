@@ -43,6 +43,7 @@ class Defence:
         attack: overrides of the attacks that read these settings.
         answers: whether it is for models that answer questions.
         refused: why the experiment cannot be combined with it; "" if it can.
+        warning: that its noise will drown the model; "" if it may live.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Defence:
     attack: tuple[str, ...] = ()
     answers: bool = False
     refused: str = ""
+    warning: str = ""
 
 
 @dataclass(frozen=True)

@@ -306,6 +306,21 @@ def expect_workers(config: Mapping[str, Any]) -> None:
         fork_server()
 
 
+def signal_against_noise(federation: Federation, rounds: int) -> list[str]:
+    """Returns in words whether noise will drown the model; nothing where there is no noise."""
+    strategy = getattr(federation.algorithm, "inner", federation.algorithm)
+    if not (isinstance(strategy, PrivateStrategy) and rounds):
+        return []
+    return signal_lines(
+        strategy.mechanism,
+        federation.parameters,
+        federation.clients,
+        rounds,
+        strategy.threshold,
+        getattr(strategy, "steps", None) if strategy.own_noise else None,
+    )
+
+
 def start(
     parts: Experiment,
     config: dict[str, Any],
@@ -332,17 +347,8 @@ def start(
     """
     federation = parts.assemble(config)
     check_audit(federation, parts, source)
-    strategy = getattr(federation.algorithm, "inner", federation.algorithm)
-    if isinstance(strategy, PrivateStrategy) and parts.rounds and not (resume or one_of_many):
-        for line in signal_lines(
-            strategy.mechanism,
-            federation.parameters,
-            federation.clients,
-            parts.rounds,
-            strategy.threshold,
-            getattr(strategy, "steps", None) if strategy.own_noise else None,
-        ):
-            to_stderr(line)
+    for line in [] if resume or one_of_many else signal_against_noise(federation, parts.rounds):
+        to_stderr(line)
     result = federation.run(
         parts.rounds, run_dir=run_dir, resume=resume, other_data=other_data, progress=progress
     )

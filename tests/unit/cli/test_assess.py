@@ -244,6 +244,8 @@ def test_a_name_may_have_settings_behind_it():
     plan = planned(defences=["fl_provider_dp privacy.epsilon=2"])
     private = plan.defences[1]
     assert private.name == private.told.replace(" with", "") == "fl_provider_dp privacy.epsilon=2"
+    assert private.warning.startswith("WARNING: the noise will drown the model")
+    assert not plan.defences[0].warning
     assert [word for word in private.run if "epsilon" in word] == ["privacy.epsilon=2"]
     config = next(one.config for one in plan.trainings if one.defence == private.name)
     assert config["privacy"]["epsilon"] == 2
