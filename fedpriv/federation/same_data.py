@@ -16,7 +16,11 @@ import numpy as np
 from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.runtime.cache import json_digest
+from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_folder import DATA, PARTITION, RunFolder
+
+HELD_OUT = "held out"
+"""Whose hands held-out documents are in."""
 
 NAMED = 3
 """So many documents of a kind are named in a message."""
@@ -45,12 +49,33 @@ def digests(bound: FederatedDataset) -> dict[str, Any]:
         found[page.id] = json_digest([found[page.id], same])[:20] if page.id in found else same
     if found:
         partition = bound.partition or {}
-        who_has = {**partition.get("clients", {}), "held out": partition.get("test", {})}
+        who_has = {**partition.get("clients", {}), HELD_OUT: partition.get("test", {})}
         hands = {n: who for who, own in who_has.items() for names in own.values() for n in names}
         return {"documents": found, "hands": hands}
     tests = [bound.test] if bound.test is not None else []
     held = [data_digest(test, [np.arange(len(test))]) for test in tests]
     return {"examples": [data_digest(bound.train, bound.rows), *held]}
+
+
+def held_out_digest(path: Path) -> str:
+    """Returns a digest of the held-out documents, with their labels, that a run was measured on.
+
+    Args:
+        path: of the run folder.
+
+    Returns:
+        "" where the run does not say which they were.
+    """
+    folder = RunFolder(path)
+    try:
+        content = folder.read_json(DATA) or {}
+        with folder.making_sense_of(DATA):
+            hands = content.get("hands", {})
+            held = {n: d for n, d in content.get("documents", {}).items() if hands[n] == HELD_OUT}
+            found = held or content.get("examples", [])[1:]
+    except Damaged:
+        return ""
+    return json_digest(found) if found else ""
 
 
 def check(folder: RunFolder, bound: FederatedDataset) -> None:

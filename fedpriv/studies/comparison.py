@@ -1,6 +1,9 @@
 """Several runs side by side: utility, ε for each onlooker, and the verdict of each attack.
 
-Runs that differ in nothing but their seed are one row, with the interval over the seeds.
+Runs that differ in nothing but their seed are one row, with the interval over the seeds. Scores are
+set side by side only where the held-out documents are the same for each seed that two rows share.
+Rows without a common seed must hold documents out of the same source in the same way: then the
+documents differ by chance alone.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from typing import Any
 
 import pandas as pd
 
+from fedpriv.federation.same_data import held_out_digest
 from fedpriv.privacy.views import rounded_up
+from fedpriv.report.answer import among_all
 from fedpriv.report.answer import answer as attacks_answer
 from fedpriv.report.figures import OFF_SCALE, Chart
 from fedpriv.report.figures.canvas import style, svg
@@ -25,20 +30,34 @@ from fedpriv.report.redaction import cleaner, public_name, redact
 from fedpriv.report.render import hero, page, said
 from fedpriv.report.rounds import metric_groups, metric_label
 from fedpriv.report.summary import leading_metrics, run_date, run_name, run_state
-from fedpriv.report.wording import counted, plain, show_value
+from fedpriv.report.wording import plain
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies.estimate import Over, over, over_attacks, within
 from fedpriv.studies.table import MOST_PANELS, Line, figure
-from fedpriv.threat.results import LEAK, Result, Table
+from fedpriv.threat.results import DONE, LEAK, NONE_SHOWN, Result, Table
 
 COMPARISON = "comparison.html"
 
 MOST_METRICS, MOST_SETTINGS = 3, 40
 """Metrics of the table, and settings that are listed."""
 
-MOST_IN_NAME = 3
-"""Settings that tell runs of one name apart."""
+SPAN = 0.1
+"""The least span of an axis, so that no difference of a thousandth fills it."""
+
+MOST_NAMED = 3
+"""Rows that the title names for each thing that it says."""
+
+STRATEGY, MASKS = "strategy._target_", "masking._target_"
+
+STRATEGIES = {"FLProviderDP": "FL-PROVIDER-DP", "FeAmDP": "FeAm-DP", "FedAvgDP": "FedAvg-DP"}
+"""Names of strategies that are not spelt as their classes are."""
+
+IMPORTANCE = (("strategy", "privacy", "masking"), ("data",), ("model",), ("training", "client"))
+"""Sections whose settings tell runs apart, the best first; what is kept for attacks comes last."""
+
+HOLDS_OUT = ("data.source.", "data.test.")
+"""Settings on which the held-out documents depend, beside seeds."""
 
 NOT_COMPARED = ("versions", "started", "runs", "name", "composed")
 """Settings that differ without making a difference."""
@@ -50,7 +69,6 @@ class OneRun:
 
     Attributes:
         number: its number, from 1.
-        label: its name, with what tells it from runs of the same name.
         run: what its folder holds.
         metrics: last value by name.
         promises: by view; empty where nothing is promised.
@@ -58,18 +76,45 @@ class OneRun:
     """
 
     number: int
-    label: str
     run: Run
     metrics: Mapping[str, float]
     promises: Mapping[str, Promise]
     results: Mapping[str, Result]
 
+    @classmethod
+    def of(cls, number: int, run: Run) -> OneRun:
+        """Returns a run with what is compared of it."""
+        groups = metric_groups(run.rounds)
+        promises = promised(privacy_view(run.ledger))
+        return cls(
+            number,
+            run,
+            {n: curve[max(curve)] for n, curve in {**groups.scores, **groups.losses}.items()},
+            {row.view: row for row in promises["rows"]} if promises else {},
+            {one.name: one.result for one in run.findings},
+        )
+
+    @property
+    def worst(self) -> float:
+        """The largest ε of those who are looking; infinite without a guarantee."""
+        views = [_size(promise) for view, promise in self.promises.items() if view != "paper"]
+        return max(views, default=math.inf)
+
 
 @dataclass(frozen=True)
 class Seeds:
-    """Runs that differ in nothing but their seed; often it is a single one."""
+    """Runs that differ in nothing but their seed; often it is a single one.
+
+    Attributes:
+        runs: one or more.
+        name: what tells the runs from the others.
+        held_out: a letter, the same for rows whose scores are of the same held-out documents; ""
+            where they are of all rows.
+    """
 
     runs: tuple[OneRun, ...]
+    name: str
+    held_out: str = ""
 
     @property
     def numbers(self) -> str:
@@ -80,7 +125,12 @@ class Seeds:
     def label(self) -> str:
         """The numbers, and what tells the runs from the others."""
         several = f", {len(self.runs)} seeds" if len(self.runs) > 1 else ""
-        return f"{self.numbers}. {self.runs[0].label}{several}"
+        return f"{self.numbers}. {self.name}{several}"
+
+    @property
+    def worst(self) -> float:
+        """The largest ε of those who are looking, in any of the runs."""
+        return max(run.worst for run in self.runs)
 
     def metric(self, name: str) -> Over | None:
         """Returns a metric over the seeds."""
@@ -122,9 +172,10 @@ class Comparison:
         table: a row for each setting, by its label. A metric has its mean over the seeds under its
             name and the ends of the interval under `NAME.low` and `NAME.high`, and so has each
             attack the number that its verdict rests on. `epsilon` is the largest of all onlookers.
+            Scores of rows with different letters under `held_out` are of different documents.
         html: the page.
         figure: the figure as SVG; "" where there is nothing to draw.
-        answer: how far the runs differ in leaks, ε and utility, in one sentence.
+        answer: which rows leak, by what, and what that costs in score, in one sentence.
         lines: each row in words, with utility and ε.
     """
 
@@ -184,7 +235,7 @@ def compare(
         data_frame(rows),
         render(read, redacted=redacted),
         str(drawn.svg) if drawn else "",
-        answer([run for row in rows for run in row.runs], names),
+        answer(rows, names),
         tuple(
             f"{label}: {', '.join(f'{h} {c}' for h, c in zip(headings, cells, strict=True))}"
             for label, *cells in told.rows
@@ -204,11 +255,87 @@ def _rows(runs: Sequence[Run], *, redacted: bool) -> tuple[list[Seeds], list[str
         alike.setdefault(repr(sorted(own.items())), []).append(place)
     if any(len(places) > 1 for places in alike.values()):
         settings = {name: told for name, told in settings.items() if not _is_seed(name)}
+    letters = _held_out([[runs[place] for place in places] for places in alike.values()])
     if redacted:
         runs = [redact(run) for run in runs]
-    compared = [_compared(number, run, settings) for number, run in enumerate(runs, 1)]
+    compared = [OneRun.of(number, run) for number, run in enumerate(runs, 1)]
     names = leading_metrics({name for one in compared for name in one.metrics})[:MOST_METRICS]
-    return [Seeds(tuple(compared[place] for place in places)) for places in alike.values()], names
+    groups = [tuple(compared[place] for place in places) for places in alike.values()]
+    rows = zip(groups, _names(groups, settings), letters, strict=True)
+    return [Seeds(*row) for row in rows], names
+
+
+def _held_out(rows: Sequence[Sequence[Run]]) -> list[str]:
+    """Returns a letter for each row, the same where scores can be compared; "" where all can."""
+    groups, letters = list[tuple[Mapping[str, str], str]](), list[str]()
+    for row in map(_measured_on, rows):
+        place = next((at for at, one in enumerate(groups) if _same_test(one, row)), len(groups))
+        groups[place:] = groups[place:] or [row]
+        letters.append(chr(ord("A") + place))
+    return letters if len(groups) > 1 else [""] * len(letters)
+
+
+def _measured_on(runs: Sequence[Run]) -> tuple[dict[str, str], str]:
+    """Returns digests of the held-out documents by seed, and how they were drawn."""
+    digests, drawn = dict[str, str](), ""
+    for run in runs:
+        data = [(n, v) for n, v in _flat(run.config) if n == "seed" or n.startswith("data.")]
+        seeds = repr([one for one in data if _is_seed(one[0])])
+        drawn = repr([(n, v) for n, v in data if not _is_seed(n) and n.startswith(HOLDS_OUT)])
+        if found := held_out_digest(run.folder):
+            digests[seeds] = found
+    return digests, drawn
+
+
+def _same_test(one: tuple[Mapping[str, str], str], other: tuple[Mapping[str, str], str]) -> bool:
+    if shared := one[0].keys() & other[0].keys():
+        return all(one[0][seed] == other[0][seed] for seed in shared)
+    return one[1] == other[1]
+
+
+def _names(groups: Sequence[Sequence[OneRun]], settings: Mapping[str, Sequence[str]]) -> list[str]:
+    """Returns what tells the runs of each group from all others, the most important first."""
+    first = [group[0] for group in groups]
+    worst = [max(run.worst for run in group) for group in groups]
+
+    def column(name: str, before: str = "") -> list[str]:
+        values = settings.get(name, ())
+        told = [values[one.number - 1] if values else "—" for one in first]
+        return ["" if value == "—" else before + value for value in told]
+
+    approaches = zip(
+        [STRATEGIES.get(name, name) for name in column(STRATEGY)],
+        ["masked" if masks else "" for masks in column(MASKS)],
+        [f"ε {rounded_up(e)}" if math.isfinite(e) and len({*worst}) > 1 else "" for e in worst],
+        strict=True,
+    )
+    columns = [
+        [run_name(one.run) for one in first],
+        [", ".join(filter(None, words)) for words in approaches],
+    ]
+    for name in sorted(settings.keys() - {STRATEGY, MASKS}, key=_importance):
+        columns.append(column(name, f"{name.removesuffix('._target_')}="))
+    told: list[tuple[str, ...]] = [()] * len(groups)
+    for values in columns:
+        alike: dict[tuple[str, ...], set[str]] = {}
+        for have, value in zip(told, values, strict=True):
+            alike.setdefault(have, set()).add(value)
+        told = [
+            (*have, value) if value and len(alike[have]) > 1 else have
+            for have, value in zip(told, values, strict=True)
+        ]
+    return [
+        plain(", ".join(words) or run_name(one.run)) for words, one in zip(told, first, strict=True)
+    ]
+
+
+def _importance(name: str) -> tuple[int, bool, int, int]:
+    section = name.partition(".")[0]
+    ranks = [place for place, names in enumerate(IMPORTANCE) if section in names]
+    later = len(IMPORTANCE) + _is_seed(name) + 2 * (section == "keep")
+    # Which classes differ tells best what a run is, then what has a short name.
+    rank = ranks[0] if ranks and not _is_seed(name) else later
+    return rank, not name.endswith("._target_"), name.count("."), len(name)
 
 
 def _is_seed(name: str) -> bool:
@@ -221,21 +348,28 @@ def render(runs: Sequence[Run], *, redacted: bool = False) -> str:
     settings = differences(runs, redacted=redacted)
     rows, names = _rows(runs, redacted=redacted)
     compared = sorted((run for row in rows for run in row.runs), key=lambda run: run.number)
+    label = {run.number: row.name for row in rows for run in row.runs}
     every = [finding for one in compared for finding in one.run.findings]
     headings = tuple(f"{one.number}" for one in compared)
     differing = tuple((name, *values) for name, values in list(settings.items())[:MOST_SETTINGS])
     return page(
         "comparison.html.j2",
         redacted=redacted,
-        answer=answer(compared, names),
+        answer=answer(rows, names),
         found=[(one.number, attacks_answer(one.run.findings)) for one in compared if one.results],
         stolen=picture if (picture := hero(every)) and picture["panels"] else None,
         table=table(rows, names),
         seeds=[len(row.runs) for row in rows if len(row.runs) > 1],
         verdicts=verdicts(rows),
+        held_out=any(row.held_out for row in rows),
         chart=chart(rows, names),
         states=[
-            (one.number, one.label, run_date(one.run.folder, one.run.config), run_state(one.run))
+            (
+                one.number,
+                label[one.number],
+                run_date(one.run.folder, one.run.config),
+                run_state(one.run),
+            )
             for one in compared
         ],
         settings=Table(("setting", *(f"run {name}" for name in headings)), differing),
@@ -292,54 +426,55 @@ def _short(value: Any) -> str:
     return plain(text.rpartition(".")[2] if text.startswith("fedpriv.") else text, 80)
 
 
-def _compared(number: int, run: Run, settings: Mapping[str, Sequence[str]]) -> OneRun:
-    telling = list(settings)
-    # Which classes differ tells best what a run is, then what has a short name.
-    telling.sort(key=lambda name: (not name.endswith("._target_"), name.count("."), len(name)))
-    told = [
-        f"{name.removesuffix('._target_')}={settings[name][number - 1]}"
-        for name in [name for name in telling if settings[name][number - 1] != "—"][:MOST_IN_NAME]
-    ]
-    groups = metric_groups(run.rounds)
-    curves = {**groups.scores, **groups.losses}
-    promises = promised(privacy_view(run.ledger))
-    return OneRun(
-        number,
-        f"{run_name(run)} ({', '.join(told)})" if told else run_name(run),
-        run,
-        {name: curve[max(curve)] for name, curve in curves.items()},
-        {row.view: row for row in promises["rows"]} if promises else {},
-        {one.name: one.result for one in run.findings},
+def answer(rows: Sequence[Seeds], names: Sequence[str]) -> str:
+    """Returns which rows leak, by what, and what that costs in score, in one sentence."""
+    states: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        states.setdefault(_state(row), []).append(f"{row.name}," if "," in row.name else row.name)
+    clauses = []
+    for words, labels in sorted(states.items(), key=lambda one: not one[0][0].startswith("leak")):
+        more = len(labels) - MOST_NAMED
+        named = " and ".join([*labels[:MOST_NAMED], *[f"{more} more"] * (more > 0)])
+        clauses.append(f"{named} {words[len(labels) > 1]}")
+    told = "; ".join(clauses)
+    if names and any(row.held_out for row in rows):
+        return f"{told}; the held-out documents differ, so that scores cannot be compared."
+    return ", and ".join([told, *(_cost(rows, name) for name in names[:1])]) + "."
+
+
+def _state(row: Seeds) -> tuple[str, str]:
+    """Returns what the attacks showed on a row: as said of it, and of several."""
+    verdicts: dict[str, list[str]] = {}
+    for run in row.runs:
+        ran = [f for f in run.run.findings if not f.result.refused and f.result.status == DONE]
+        for one in among_all(ran):
+            verdicts.setdefault(plain(one.name), []).append(one.result.verdict)
+    if not verdicts:
+        return "was not attacked", "were not attacked"
+    leaks = {name: told.count(LEAK) for name, told in verdicts.items() if LEAK in told}
+    by = ", ".join(
+        name + f" in {n} of {len(verdicts[name])}" * (n < len(verdicts[name]))
+        for name, n in leaks.items()
     )
+    if leaks:
+        return f"leaks ({by})", f"leak ({by})"
+    blind = [name for name, told in verdicts.items() if NONE_SHOWN not in told]
+    unknown = f" ({', '.join(blind)}: cannot tell)" * bool(blind)
+    if len(blind) == len(verdicts):
+        return f"may leak or not{unknown}", f"may leak or not{unknown}"
+    return f"shows no leak{unknown}", f"show no leak{unknown}"
 
 
-def answer(compared: Sequence[OneRun], names: Sequence[str]) -> str:
-    """Returns how far the runs differ in leaks, ε and utility, in one sentence."""
-    attacked = [one for one in compared if any(not r.refused for r in one.results.values())]
-    leaky = [one for one in attacked if any(r.verdict == LEAK for r in one.results.values())]
-    verb = "leaks" if len(leaky) == 1 else "leak"
-    told = ["none was attacked"]
-    if attacked:
-        told = [f"{len(leaky) or 'none'} of the {len(attacked)} that were attacked {verb}"]
-    bounded = [worst for one in compared if math.isfinite(worst := _worst(one))]
-    most = f", at most {rounded_up(max(bounded))}" if bounded else ""
-    told.append(
-        f"{len(bounded) or 'none'} {'have' if len(bounded) > 1 else 'has'} an ε against every "
-        f"onlooker{most}"
-    )
-    for name in names[:1]:
-        values = [one.metrics[name] for one in compared if name in one.metrics]
-        low, high = show_value(min(values)), show_value(max(values))
-        span = f"is {low}" if low == high else f"lies between {low} and {high}"
-        told.append(f"{metric_label(name)} {span}")
-    *first, last = told
-    return f"{counted(len(compared), 'run')}: {', '.join(first)}, and {last}."
-
-
-def _worst(one: OneRun) -> float:
-    """Returns the largest ε of those who are looking; infinite without a guarantee."""
-    views = [promise for view, promise in one.promises.items() if view != "paper"]
-    return max((p.size if p.guaranteed else math.inf for p in views), default=math.inf)
+def _cost(rows: Sequence[Seeds], name: str) -> str:
+    """Returns how a metric differs between the rows that have it."""
+    found = [(value.mean, row.name) for row in rows if (value := row.metric(name))]
+    label, values = metric_label(name), [f"{value:.2f}" for value, _ in found]
+    if len({*values}) == 1:
+        return f"{label} is {values[0]}"
+    if len(found) == 2:
+        return f"{label} {'falls' if found[0] > found[1] else 'rises'} from {' to '.join(values)}"
+    (low, least), (high, most) = min(found), max(found)
+    return f"{label} lies between {low:.2f} ({least}) and {high:.2f} ({most})"
 
 
 def _size(promise: Promise) -> float:
@@ -358,8 +493,9 @@ def table(rows: Sequence[Seeds], names: Sequence[str]) -> Table:
             else f"{promise.epsilon}{'' if promise.guaranteed else ' (not a guarantee)'}"
             for view in views
         )
-        cells.append((row.label, *scores, *epsilons))
-    headings = ("run", *map(metric_label, names), *(f"ε: {name}" for name in views.values()))
+        cells.append((row.label, *filter(None, [row.held_out]), *scores, *epsilons))
+    held_out = ["held-out documents"] if any(row.held_out for row in rows) else []
+    headings = ("run", *held_out, *map(metric_label, names), *(f"ε: {v}" for v in views.values()))
     return Table(headings, tuple(cells))
 
 
@@ -390,11 +526,15 @@ def data_frame(rows: Sequence[Seeds]) -> pd.DataFrame:
     """Returns all numbers of all rows, as `Comparison.table` has them."""
     records = []
     for row in rows:
-        record: dict[str, Any] = {"run": row.runs[0].label, "runs": len(row.runs)}
+        record: dict[str, Any] = {
+            "run": row.name,
+            "runs": len(row.runs),
+            "held_out": row.held_out or "A",
+        }
         for name in dict.fromkeys(name for run in row.runs for name in run.metrics):
             if one := row.metric(name):
                 record |= {name: one.mean, f"{name}.low": one.low, f"{name}.high": one.high}
-        record["epsilon"] = max(_worst(run) for run in row.runs)
+        record["epsilon"] = row.worst
         for attack in dict.fromkeys(name for run in row.runs for name in run.results):
             results = [run.results[attack] for run in row.runs if attack in run.results]
             record[f"{attack}.verdict"] = ", ".join(dict.fromkeys(map(said, results)))
@@ -407,11 +547,10 @@ def data_frame(rows: Sequence[Seeds]) -> pd.DataFrame:
 
 def chart(rows: Sequence[Seeds], names: Sequence[str]) -> Chart | None:
     """Returns a panel for the first metric, for ε and for each attack, with a line for each row."""
-    worst = [max(map(_worst, row.runs)) for row in rows]
     panels: dict[str, list[Over | None]] = {
         metric_label(name): [row.metric(name) for row in rows] for name in names[:1]
     }
-    panels["ε"] = [over([size]) if math.isfinite(size) else None for size in worst]
+    panels["ε"] = [over([row.worst]) if math.isfinite(row.worst) else None for row in rows]
     for attack in dict.fromkeys(name for row in rows for run in row.runs for name in run.results):
         panels[attack] = [row.attacked(attack) for row in rows]
     shown = []
@@ -421,14 +560,14 @@ def chart(rows: Sequence[Seeds], names: Sequence[str]) -> Chart | None:
             shown.append((title, near))
     if not shown:
         return None
-    numbers = [row.numbers for row in rows]
+    numbers = [row.numbers + f" {row.held_out}".rstrip() for row in rows]
     told = "; ".join(
         f"{title}: "
         + ", ".join(f"run {n} {dot.mean:.3g}" for n, dot in zip(numbers, dots, strict=True) if dot)
         for title, dots in shown[:MOST_PANELS]
     )
     with style():
-        drawing = svg(figure([*map(Line, numbers)], shown), f"{told}.")
+        drawing = svg(figure([*map(Line, numbers)], shown, span=SPAN), f"{told}.")
     return Chart(
         "The runs side by side",
         drawing,

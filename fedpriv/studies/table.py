@@ -28,6 +28,7 @@ def figure(
     panels: Sequence[tuple[str, Sequence[Over | None]]],
     axis: str = "",
     title: str = "",
+    span: float = 0.0,
 ) -> Figure:
     """Returns a figure with a panel for each of the first `MOST_PANELS` columns.
 
@@ -39,6 +40,8 @@ def figure(
         panels: its columns: the heading, and an estimate for each row that has one.
         axis: name of the horizontal axis; "" draws rows.
         title: of the figure.
+        span: the least that the horizontal axis of rows spans, as a share of the largest mean if
+            that is above 1.
     """
     shown = panels[:MOST_PANELS]
     size = min(12.0, 2.0 + 3.2 * len(shown)), 3.4 if axis else 1.0 + 0.26 * len(rows)
@@ -63,6 +66,10 @@ def figure(
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(axis="x", alpha=0.5)
         axes.xaxis.set_major_locator(MaxNLocator(4))
+        least = span * max([1.0, *(abs(one.mean) for one in cells if one is not None)])
+        low, high = axes.get_xlim()
+        if (more := least - (high - low)) > 0:
+            axes.set_xlim(low - more / 2, high + more / 2)
     return drawn
 
 

@@ -54,11 +54,10 @@ def rows_of(html):
 def test_the_page_says_what_differs(runs, tmp_path):
     html = compare(runs, tmp_path / "both.html").html
     assert (
-        "2 runs: 1 of the 2 that were attacked leaks, 1 has an ε against every onlooker, "
-        "at most 8.00, and F1 lies between 0.250 and 0.750." in html
+        "FedAvg leaks (pmia); FL-PROVIDER-DP, ε 8.00, shows no leak, and F1 falls from 0.75 to "
+        "0.25." in html
     )
-    first = "1. bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0)"
-    second = "2. bank (strategy=FLProviderDP, data.root=/secret/scans-1, data.steps=1)"
+    first, second = "1. FedAvg", "2. FL-PROVIDER-DP, ε 8.00"
     rows = rows_of(html)
     assert ["run", "F1", "held-out loss", "ε: whoever sees the global models"] in rows
     assert [first, "0.750", "1.000", "∞"] in rows
@@ -85,7 +84,7 @@ def test_the_same_run_twice_differs_in_nothing(runs):
     run = read_run(runs[0])
     assert differences([run, run]) == {}
     html = render([run, run])
-    assert "F1 is 0.750" in html
+    assert "bank leaks (pmia), and F1 is 0.75." in html
     assert "The settings are the same in all runs." in html
 
 
@@ -94,7 +93,7 @@ def test_runs_without_anything_are_compared_too(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.yaml").write_text(f"name: <script>{name}")
     html = render([read_run(tmp_path / name) for name in "ab"])
-    assert "2 runs: none was attacked, and none has an ε against every onlooker." in html
+    assert "&lt;script&gt;a was not attacked." in html
     assert "None of the runs was attacked" in html
     assert "<svg" not in html
     assert "<script>" not in html
@@ -115,20 +114,18 @@ def test_runs_that_differ_in_their_seed_are_one_row_with_an_interval(runs, tmp_p
     assert (tmp_path / "five.html").read_text("utf-8") == five.html
     # t(0.975, 4) = 2.7764, and the deviation is .15811: 2.7764 * .15811 / sqrt(5) = .1963.
     labels = [row[0] for row in rows_of(five.html)]
-    many = "2, 3, 4, 5, 6. bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0), 5 seeds"
+    many = "2, 3, 4, 5, 6. FedAvg, 5 seeds"
     assert many in labels
     assert [many, "0.300 [0.104, 0.496]", "—", "∞"] in rows_of(five.html)
     assert [many, "leak 5 of 5 (apk 0.83 [0.72, 0.92] against 0.5)"] in rows_of(five.html)
-    row = five.table.loc["bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0)"]
+    row = five.table.loc["FedAvg"]
     assert (row.runs, row.epsilon) == (5, float("inf"))
     assert (row.f1, row["f1.low"], row["f1.high"]) == pytest.approx((0.3, 0.1037, 0.4963), abs=1e-4)
     single = five.table.loc[five.table.runs == 1].iloc[0]
     assert (single["pmia.low"], single["pmia.high"], single.epsilon) == (0.72, 0.92, 8.0)
     # t(0.975, 1) = 12.706, of .1 and .2: 12.706 * .05 = .635.
     two = compare(folders[:3])
-    assert "2, 3. bank (strategy=FedAvg, data.root=/secret/scans-0, data.steps=0), 2 seeds" in (
-        row[0] for row in rows_of(two.html)
-    )
+    assert "2, 3. FedAvg, 2 seeds" in (row[0] for row in rows_of(two.html))
     assert next(r[1] for r in rows_of(two.html) if "2 seeds" in r[0]) == "0.150 [0.000, 0.785]"
     assert "0.15" in two.figure
     assert "<table" in two._repr_html_()
@@ -149,7 +146,7 @@ def test_a_row_promises_what_all_its_seeds_promise(runs, tmp_path):
     assert compare([runs[1], other]).lines[0].endswith(" ∞")
 
 
-def test_the_epsilon_of_the_first_sentence_is_the_largest(runs, tmp_path):
+def test_the_epsilon_of_a_row_is_in_its_name(runs, tmp_path):
     other = tmp_path / "less private"
     shutil.copytree(runs[1], other)
     ledger = json.loads((other / "ledger.json").read_text())
@@ -158,8 +155,10 @@ def test_the_epsilon_of_the_first_sentence_is_the_largest(runs, tmp_path):
     shutil.rmtree(other / "findings")
     (other / "config.yaml").write_text(yaml.safe_dump({"name": "bank", "rounds": 1}))
     found = compare([*runs, other])
-    assert "2 have an ε against every onlooker, at most 9.50, and" in found.answer
-    assert ["3. bank", "not attacked"] in rows_of(found.html)
+    assert found.answer.startswith(
+        "FedAvg leaks (pmia); FL-PROVIDER-DP, ε 8.00, shows no leak; ε 9.50 was not attacked, and "
+    )
+    assert ["3. ε 9.50", "not attacked"] in rows_of(found.html)
 
 
 def test_one_run_is_no_comparison(runs, tmp_path):
@@ -187,3 +186,55 @@ def test_a_stolen_page_is_on_the_first_screen_and_in_no_redacted_one(runs, tmp_p
     assert "data:image" not in rest
     redacted = compare(runs, tmp_path / "both.html", redacted=True).html
     assert "data:image" not in redacted
+
+
+def measured_on(folder, digest, seed=7):
+    """Notes on which held-out document a run was measured."""
+    content = {"documents": {"a": "1", "b": digest}, "hands": {"a": "0", "b": "held out"}}
+    (folder / "data.json").write_text(json.dumps(content))
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump({**config, "seed": seed}))
+
+
+@pytest.mark.parametrize("redacted", [False, True])
+def test_scores_on_other_held_out_documents_are_not_compared(runs, redacted):
+    for folder, digest in zip(runs, ("x", "y"), strict=True):
+        measured_on(folder, digest)
+    found = compare(runs, redacted=redacted)
+    assert found.answer.endswith(
+        "shows no leak; the held-out documents differ, so that scores cannot be compared."
+    )
+    assert found.table.held_out.tolist() == ["A", "B"]
+    assert ["2. FL-PROVIDER-DP, ε 8.00", "B", "0.250", "1.000", "8.00"] in rows_of(found.html)
+    assert "their scores must not be compared" in found.html
+    measured_on(runs[1], "x")
+    assert compare(runs, redacted=redacted).answer.endswith("and F1 falls from 0.75 to 0.25.")
+
+
+def test_of_other_seeds_the_settings_that_hold_documents_out_decide(runs):
+    measured_on(runs[0], "x", seed=1)
+    measured_on(runs[1], "y", seed=2)
+    assert compare(runs).table.held_out.tolist() == ["A", "A"]
+    config = yaml.safe_load((runs[1] / "config.yaml").read_text())
+    config["data"]["test"] = {"unseen": 0.4}
+    (runs[1] / "config.yaml").write_text(yaml.safe_dump(config))
+    assert compare(runs).table.held_out.tolist() == ["A", "B"]
+
+
+def test_what_tells_runs_apart_is_named_by_importance(runs, tmp_path):
+    base = {"name": "bank", "strategy": {"_target_": "fedpriv.strategies.fedavg.FedAvg"}}
+    for place, (unseen, keep) in enumerate(
+        [(0.0, {}), (0.4, {"held_out": {"duplicates": "drop"}})]
+    ):
+        config = {**base, "keep": keep, "data": {"test": {"unseen": unseen}}}
+        (runs[place] / "config.yaml").write_text(yaml.safe_dump(config))
+        (runs[place] / "ledger.json").unlink()
+    names = compare(runs).table.index.tolist()
+    assert names == ["data.test.unseen=0", "data.test.unseen=0.4"]
+
+
+def test_what_cannot_tell_is_said_so(runs):
+    file = runs[1] / "findings" / "pmia" / "result.json"
+    result = json.loads(file.read_text()) | {"verdict": "cannot_tell"}
+    file.write_text(json.dumps(result))
+    assert "FL-PROVIDER-DP, ε 8.00, may leak or not (pmia: cannot tell)" in compare(runs).answer
