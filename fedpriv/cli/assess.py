@@ -73,8 +73,8 @@ def command(
     """
     from fedpriv.config.experiment import Mistakes
     from fedpriv.runtime.versions import cores
-    from fedpriv.studies import assess, assess_cost, assessed, assessment
-    from fedpriv.studies.brief import write_brief
+    from fedpriv.studies.assessing import assess, assessed, assessment, cost
+    from fedpriv.studies.assessing.brief import write_brief
     from fedpriv.studies.trials import to_stderr
 
     if Path(name).is_dir() and overrides:
@@ -89,20 +89,20 @@ def command(
         to_stderr("checking the settings of all trainings and attacks")
         plan = assess.read(name, rest, **settings)
         if plan_only:
-            print("\n".join(assess_cost.described(plan)), flush=True)
-        before = None if plan_only or hours is None else assess_cost.begun(plan, hours)
+            print("\n".join(cost.described(plan)), flush=True)
+        before = None if plan_only or hours is None else cost.begun(plan, hours)
         if before is not None:
             plan = before
         elif plan_only and not timed and hours is None:
             return 0
         elif plan_only or hours is not None:
-            costs = assess_cost.foretold(plan, to_stderr)
+            costs = cost.foretold(plan, to_stderr)
             if hours is not None:
-                plan, left_out = assess_cost.within(plan, costs, hours, workers)
+                plan, left_out = cost.within(plan, costs, hours, workers)
                 for line in left_out:
                     to_stderr(f"hours={hours:g}: {line}")
             if plan_only:
-                print("\n".join(assess_cost.costed(plan, costs, workers)))
+                print("\n".join(cost.costed(plan, costs, workers)))
                 return 0
         folder = assess.run(plan, workers=workers, tell=to_stderr).path
     found = assessment.read(folder) if plan_only else assessment.write(folder)

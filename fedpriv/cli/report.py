@@ -40,8 +40,9 @@ def command(run_dir: Path, redacted: bool) -> int:
     from fedpriv.runtime.run_files import Damaged
     from fedpriv.runtime.run_folder import RunFolder
     from fedpriv.runtime.run_lock import InUse
-    from fedpriv.studies import assessment, trials
     from fedpriv.studies import sweep_page as sweep
+    from fedpriv.studies import trials
+    from fedpriv.studies.assessing import assessment
 
     if (run_dir / sweep.RESULTS).is_file() and not (run_dir / "config.yaml").is_file():
         print(sweep.write_page(run_dir, redacted=redacted))

@@ -17,7 +17,7 @@ from pathlib import Path
 import frozen
 from readable import as_json, rounded, scrubbed, visible
 
-from fedpriv.studies.assessed import from_json, markdown
+from fedpriv.studies.assessing.assessed import from_json, markdown
 
 TEXTS = Path(__file__).with_name("texts")
 MACHINE = "machine.json"

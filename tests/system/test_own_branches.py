@@ -7,7 +7,7 @@ import pytest
 from folder_pages import BRANCHES, branches
 
 from fedpriv.cli.main import main
-from fedpriv.studies import assess
+from fedpriv.studies.assessing import assess
 
 pytestmark = pytest.mark.usefixtures("in_own_folder")
 

@@ -14,8 +14,8 @@ import fedpriv.threat.scoring.all  # noqa: F401 - registers the scorers
 from fedpriv.data.document import Document, DocumentSet
 from fedpriv.data.partition import HoldOut
 from fedpriv.report.wording import counted
-from fedpriv.studies.outlook import counted as counted_units
-from fedpriv.studies.outlook import outlook
+from fedpriv.studies.assessing.outlook import counted as counted_units
+from fedpriv.studies.assessing.outlook import outlook
 from fedpriv.threat.claims import (
     FieldGuesses,
     FieldRanking,

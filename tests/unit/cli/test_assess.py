@@ -12,7 +12,8 @@ from processes import run
 from fedpriv.cli.main import main
 from fedpriv.config.experiment import Mistakes
 from fedpriv.runtime import cache
-from fedpriv.studies import assess, assess_cost, assessment, trials
+from fedpriv.studies import trials
+from fedpriv.studies.assessing import assess, assessment, cost
 
 SMALL = (
     "rounds=1",
@@ -284,29 +285,29 @@ def test_other_code_is_another_assessment(tmp_path, monkeypatch):
 def test_what_was_foretold_is_not_foretold_again(tmp_path, monkeypatch):
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
     plan, told = planned(seeds=1), list[str]()
-    first = assess_cost.foretold(plan, told.append)
+    first = cost.foretold(plan, told.append)
     assert first["none"].seconds > 0
     assert len(told) == 2  # and the start
-    assert assess_cost.foretold(plan, told.append) == first
+    assert cost.foretold(plan, told.append) == first
     assert len(told) == 2
 
 
 def test_hours_make_attacks_smaller_before_they_are_left_out(tmp_path):
     plan = planned(attacks=["server_membership", "gi_dqa"], seeds=1)
-    costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
-    fitted, told = assess_cost.within(plan, costs, 0.1, 1)
+    costs = {"none": cost.Cost(60, 1, 1), "start": cost.Cost(0, 1, 1)}
+    fitted, told = cost.within(plan, costs, 0.1, 1)
     assert told == ["gi_dqa with attack.method.evaluations=100"]
     (order,) = [one.orders["gi_dqa"] for one in fitted.trainings if one.orders]
     assert order[-2:] == ("attack.method.evaluations=100", "seed=0")
     folder = tmp_path / "runs" / "assess" / "quickstart" / "2026"
     folder.mkdir(parents=True)
     (folder / "plan.json").write_text(json.dumps(fitted.as_json()))
-    assert assess_cost.begun(plan, 0.1).as_json() == fitted.as_json()
+    assert cost.begun(plan, 0.1).as_json() == fitted.as_json()
 
 
 def test_what_hours_leave_out_is_told_before_anything_is_trained(capsys, monkeypatch):
-    costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
-    monkeypatch.setattr(assess_cost, "foretold", lambda plan, tell: costs)
+    costs = {"none": cost.Cost(60, 1, 1), "start": cost.Cost(0, 1, 1)}
+    monkeypatch.setattr(cost, "foretold", lambda plan, tell: costs)
     asked = []
 
     def run(plan, **_):
@@ -347,11 +348,11 @@ def test_a_defence_of_attacks_alone_shares_the_training():
 
 def test_hours_leave_out_seeds_and_then_the_longest_attack():
     plan = long()
-    costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
-    assert assess_cost.duration(plan, costs, 1) == 5 * (60 + 0.4 * 60 + 600)
-    fewer, told = assess_cost.within(plan, costs, 0.45, 1)
+    costs = {"none": cost.Cost(60, 1, 1), "start": cost.Cost(0, 1, 1)}
+    assert cost.duration(plan, costs, 1) == 5 * (60 + 0.4 * 60 + 600)
+    fewer, told = cost.within(plan, costs, 0.45, 1)
     assert (len(fewer.seeds), told) == (2, ["2 seeds in place of 5"])
-    fewer, told = assess_cost.within(plan, costs, 0.05, 1)
+    fewer, told = cost.within(plan, costs, 0.05, 1)
     assert told == [
         "2 seeds in place of 5",
         "gi_dqa with attack.method.evaluations=100",
@@ -360,22 +361,22 @@ def test_hours_leave_out_seeds_and_then_the_longest_attack():
     assert fewer.attacks[1].withheld == "left out to fit into 0.05 hours"
     assert all("gi_dqa" not in one.orders for one in fewer.trainings)
     with pytest.raises(Mistakes, match=r"hours=0\.001: one seed .* take hours=0\.024, or leave"):
-        assess_cost.within(plan, costs, 0.001, 1)
-    assert assess_cost.within(plan, costs, 0.024, 1)[0].seeds == (0,)
+        cost.within(plan, costs, 0.001, 1)
+    assert cost.within(plan, costs, 0.024, 1)[0].seeds == (0,)
 
 
 def test_what_fitted_into_hours_stays_so_after_an_interruption(tmp_path):
     plan = long()
-    assert assess_cost.begun(plan, 0.05) is None
-    costs = {"none": assess_cost.Cost(60, 1, 1), "start": assess_cost.Cost(0, 1, 1)}
-    fitted, _ = assess_cost.within(plan, costs, 0.05, 1)
+    assert cost.begun(plan, 0.05) is None
+    costs = {"none": cost.Cost(60, 1, 1), "start": cost.Cost(0, 1, 1)}
+    fitted, _ = cost.within(plan, costs, 0.05, 1)
     folder = tmp_path / "runs" / "assess" / "quickstart" / "2026"
     folder.mkdir(parents=True)
     (folder / "plan.json").write_text(json.dumps(fitted.as_json()))
-    assert assess_cost.begun(plan, 0.05).as_json() == fitted.as_json()
-    assert assess_cost.begun(plan, 0.2) is None
+    assert cost.begun(plan, 0.05).as_json() == fitted.as_json()
+    assert cost.begun(plan, 0.2) is None
     (folder / "assessment.json").write_text("{}")  # it is finished
-    assert assess_cost.begun(plan, 0.05) is None
+    assert cost.begun(plan, 0.05) is None
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,19 @@ from scipy import stats
 
 from fedpriv.cli.main import main
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.studies import assessed, assessment
-from fedpriv.studies.advice import RULES, advice
-from fedpriv.studies.assessed import Assessed, Cell, DefenceRow, Made
-from fedpriv.studies.assessment import _redact, judged
-from fedpriv.studies.assessment_page import html
-from fedpriv.studies.brief import write_brief
-from fedpriv.studies.effects import (
+from fedpriv.studies.assessing import assessed, assessment
+from fedpriv.studies.assessing.advice import RULES, advice
+from fedpriv.studies.assessing.assessed import Assessed, Cell, DefenceRow, Made
+from fedpriv.studies.assessing.assessment import _redact, judged
+from fedpriv.studies.assessing.brief import write_brief
+from fedpriv.studies.assessing.effects import (
     CANNOT_TELL,
     LEAKS,
     LEAKS_LESS,
     STOPS,
     verdict_of,
 )
+from fedpriv.studies.assessing.page import html
 from fedpriv.studies.estimate import Over
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Number, Result, write_result
 

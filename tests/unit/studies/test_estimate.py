@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from thorough import examples
 
-from fedpriv.studies.effects import verdict_of
+from fedpriv.studies.assessing.effects import verdict_of
 from fedpriv.studies.estimate import Over, over, over_attacks, within
 from fedpriv.threat.results import Number
 

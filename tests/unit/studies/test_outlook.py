@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedpriv.studies.outlook import outlook
+from fedpriv.studies.assessing.outlook import outlook
 from fedpriv.threat.scoring.power import Power
 from fedpriv.threat.scoring.verdicts import number
 from fedpriv.threat.statistics import LEVEL, Estimate, area, exchanged, share

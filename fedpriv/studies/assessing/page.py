@@ -13,8 +13,8 @@ from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
 from fedpriv.report.wording import counted, show_bytes, show_seconds, show_value
-from fedpriv.studies.advice import advice
-from fedpriv.studies.assessed import NONE, Assessed, Cell, DefenceRow
+from fedpriv.studies.assessing.advice import advice
+from fedpriv.studies.assessing.assessed import NONE, Assessed, Cell, DefenceRow
 from fedpriv.threat.results import Table
 
 MOST_PANELS = 6

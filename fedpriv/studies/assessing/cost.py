@@ -18,9 +18,9 @@ from fedpriv.runtime import versions
 from fedpriv.runtime.cache import PROBE, cache_folder, json_digest, write_entry
 from fedpriv.runtime.run_folder import METRICS, RunFolder
 from fedpriv.runtime.workers.jobs import reason_of
-from fedpriv.studies.assess_matrix import Asked, Assessment
-from fedpriv.studies.assessed import START
-from fedpriv.studies.assessment import JSON
+from fedpriv.studies.assessing.assessed import START
+from fedpriv.studies.assessing.assessment import JSON
+from fedpriv.studies.assessing.matrix import Asked, Assessment
 from fedpriv.studies.trials import PLAN, TRAINING, Store, Trial, carry_out
 from fedpriv.threat.settings import AttackSettings
 

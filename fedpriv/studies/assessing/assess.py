@@ -3,7 +3,7 @@
 One training under one defence and one seed is observed by every surface that the attacks ask for,
 so it serves them all. Trainings with the same settings are one. What is done is found again by its
 settings: repeating the command goes on with an assessment that was interrupted.
-`fedpriv.studies.assessment` reads what the run folders hold.
+`fedpriv.studies.assessing.assessment` reads what the run folders hold.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.studies import running, trials
-from fedpriv.studies.assess_matrix import Asked, Assessment, Defence, Matrix, Training, chosen
-from fedpriv.studies.assessed import NONE, START
-from fedpriv.studies.assessment import ERRORS, JSON
-from fedpriv.studies.outlook import Sides, counted, outlook
+from fedpriv.studies.assessing.assessed import NONE, START
+from fedpriv.studies.assessing.assessment import ERRORS, JSON
+from fedpriv.studies.assessing.matrix import Asked, Assessment, Defence, Matrix, Training, chosen
+from fedpriv.studies.assessing.outlook import Sides, counted, outlook
 from fedpriv.studies.trials import RUNS, TRAINING, Store, Trial
 from fedpriv.threat import access
 from fedpriv.threat.attack import NotApplicable

@@ -21,8 +21,8 @@ from omegaconf.errors import OmegaConfBaseException
 from fedpriv.config import attack, catalogue, yaml_file
 from fedpriv.config.construct import import_target, near
 from fedpriv.config.experiment import Mistakes
-from fedpriv.studies.assessed import START, Made
-from fedpriv.studies.outlook import Outlook
+from fedpriv.studies.assessing.assessed import START, Made
+from fedpriv.studies.assessing.outlook import Outlook
 from fedpriv.studies.trials import Trial, finding
 from fedpriv.threat.runner import ThreatModel
 

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 
 from fedpriv.privacy.views import rounded_up
 from fedpriv.report.wording import aligned, as_markdown, plain
-from fedpriv.studies.effects import CANNOT_TELL, LEAKS, LEAKS_LESS, STOPS
+from fedpriv.studies.assessing.effects import CANNOT_TELL, LEAKS, LEAKS_LESS, STOPS
+from fedpriv.studies.assessing.outlook import Outlook
 from fedpriv.studies.estimate import Over, over_attacks
-from fedpriv.studies.outlook import Outlook
 from fedpriv.threat.results import Number
 
 NONE, START = "none", "start"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fedpriv.studies.assessed import Assessed, Cell
-from fedpriv.studies.effects import LEAKS, LEAKS_LESS, STOPS
+from fedpriv.studies.assessing.assessed import Assessed, Cell
+from fedpriv.studies.assessing.effects import LEAKS, LEAKS_LESS, STOPS
 
 MESSAGES = ("server", "server_masked", "colluding")
 """Adversaries who see messages; others have the model, or ask it."""

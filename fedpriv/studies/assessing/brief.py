@@ -16,9 +16,9 @@ from fedpriv.report.redaction import stamp
 from fedpriv.report.render import page
 from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.run_folder import RunFolder
-from fedpriv.studies import assessment
-from fedpriv.studies.advice import advice, face
-from fedpriv.studies.assessed import NONE, DefenceRow
+from fedpriv.studies.assessing import assessment
+from fedpriv.studies.assessing.advice import advice, face
+from fedpriv.studies.assessing.assessed import NONE, DefenceRow
 from fedpriv.studies.trials import PLAN, RUNS
 from fedpriv.threat.results import Table
 

@@ -23,12 +23,20 @@ from fedpriv.report.summary import leading_metrics
 from fedpriv.report.wording import as_csv
 from fedpriv.runtime import run_files
 from fedpriv.runtime.run_folder import AUDIT, FINDINGS, LEDGER, METRICS, RESULT, RunFolder
-from fedpriv.studies.assess_matrix import Asked, Assessment, Defence, Training
-from fedpriv.studies.assessed import NONE, START, Assessed, Cell, DefenceRow, Made, as_json
-from fedpriv.studies.assessment_page import html
-from fedpriv.studies.effects import CANNOT_TELL, LEAKS, LEAKS_LESS, STOPS, verdict_of
+from fedpriv.studies.assessing.assessed import (
+    NONE,
+    START,
+    Assessed,
+    Cell,
+    DefenceRow,
+    Made,
+    as_json,
+)
+from fedpriv.studies.assessing.effects import CANNOT_TELL, LEAKS, LEAKS_LESS, STOPS, verdict_of
+from fedpriv.studies.assessing.matrix import Asked, Assessment, Defence, Training
+from fedpriv.studies.assessing.outlook import UNITS
+from fedpriv.studies.assessing.page import html
 from fedpriv.studies.estimate import Over, over, over_attacks, usable
-from fedpriv.studies.outlook import UNITS
 from fedpriv.studies.trials import COST, PLAN, RUNS
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Result, read_result
 from fedpriv.threat.statistics import corrected

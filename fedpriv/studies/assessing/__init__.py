@@ -1,0 +1,1 @@
+"""Assessments: which defence stops which attack, from the plan to the page that is handed in."""
