@@ -14,6 +14,7 @@ from fedpriv.privacy.views import rounded_up
 from fedpriv.report.folder import partition_of
 from fedpriv.report.redaction import stamp
 from fedpriv.report.render import page
+from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies.assessing import assessment
@@ -33,7 +34,11 @@ def write_brief(folder: Path) -> Path:
         ValueError: if it is not the folder of an assessment, or nothing was trained.
     """
     found, plan = assessment.read(folder, redacted=True), RunFolder(folder).read_json(PLAN)
-    runs = [folder / RUNS / str(one["run"]) for one in plan["trainings"] if one["defence"] == NONE]
+    runs = [
+        run_files.folder_inside(folder, f"{RUNS}/{one['run']}")
+        for one in plan["trainings"]
+        if one["defence"] == NONE
+    ]
     known = ((one, dealt) for one in map(RunFolder, runs) if (dealt := partition_of(one)))
     run, dealt = next(known, (None, None))
     if run is None or dealt is None:
