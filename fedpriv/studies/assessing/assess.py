@@ -175,8 +175,9 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
         changed = tuple(w for w in defence.run if w.lstrip("+~").startswith(OF_THE_START))
         strategy, warning = None, ""
         if not refused:
-            parts = experiment.build(load(*words, f"seed={plan.seeds[0]}"), source)
-            strategy, federation = parts.strategy, parts.assemble(load(*words))
+            first = load(*words, f"seed={plan.seeds[0]}")
+            parts = experiment.build(first, source)
+            strategy, federation = parts.strategy, parts.assemble(first)
             noise = trials.signal_against_noise(federation, parts.rounds)
             warning = next((line for line in noise if line.startswith("WARNING")), "")
         defences.append(dataclasses.replace(defence, refused=refused, warning=warning))
