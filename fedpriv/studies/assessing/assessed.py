@@ -88,6 +88,13 @@ class Cell:
         return over_attacks([*self.numbers.values()], self.shared)
 
     @property
+    def found_nothing(self) -> bool:
+        """Whether it came out no better than its control, of too few units to tell."""
+        if self.verdict != CANNOT_TELL or self.value is None or self.failed:
+            return False
+        return self.value <= (self.control or 0.0)
+
+    @property
     def share(self) -> float:
         """How much of what could leak does, from 0 to 1: what leaks are ordered by."""
         effect = self.effect
@@ -287,7 +294,14 @@ class Assessed:
         if rows := self.against(leak.attack, LEAKS):
             verb = "does" if len(rows) == 1 else "do"
             does.append(f"{_and(r.title for r in rows)} {verb} not{'' if does else ' stop'}")
-        return f"Undefended, {can}{', which ' if does else ''}{_and(does) if does else ''}{cost}."
+        silent = [
+            row.title
+            for row, cell in self.cells
+            if cell.attack == leak.attack and cell.found_nothing and not row.dead
+        ]
+        unsure = f" Under {_and(silent)} it found nothing, of too few to be sure." if silent else ""
+        which = f", which {_and(does)}" if does else ""
+        return f"Undefended, {can}{which}{cost}.{unsure}"
 
     def _size(self) -> str:
         """Returns what so few units forbid to say."""

@@ -288,6 +288,11 @@ def test_the_first_sentence_is_the_worst_leak_in_the_words_of_its_scorer():
     can = "Undefended, the server can read half of the words (text)"
     assert first == f"{can}, which masks does not stop."
     assert second.startswith("Undefended, membership succeeds (0.68, 0.5 without a leak)")
+    one_sum = Number(0.1, (0.0, 0.97), 1, "client", 0.2, most=1.0)
+    none = dataclasses.replace(text, numbers={0: one_sum})
+    rows = judged([DefenceRow("none", "", cells=(text,)), DefenceRow("noise", "", cells=(none,))])
+    found = dataclasses.replace(found, rows=rows)
+    assert found.answer()[0] == f"{can}. Under noise it found nothing, of too few to be sure."
 
 
 def test_what_is_recovered_exactly_leaks_however_few_units_there_are():
