@@ -102,7 +102,8 @@ def check(words, shown, capsys, compose):
             expected = shown if shown and "nothing was started" in shown else ""
             assert sorted(said.splitlines()) == sorted(expected.splitlines())
     elif name == "attack":
-        attack.parse([*given["overrides"]])
+        if given["overrides"]:  # without any, it lists the attacks
+            attack.parse([*given["overrides"]])
     elif name == "sweep":
         assert sweep.read(given["name"], given["overrides"]).rows
     elif name == "reproduce" and given["table"]:
