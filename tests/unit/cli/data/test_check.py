@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from bank import write_bank
 from folder_pages import OURS, branches, picture, save
 from form_folders import (
     wild_receipt,
@@ -557,3 +558,18 @@ def test_many_labels_have_colours_of_their_own_and_a_legend_in_rows():
     legend = np.asarray(few)[CELL[1] + 40 :].reshape(-1, 3)
     colours = {tuple(map(int, pixel)) for pixel in np.unique(legend, axis=0)}
     assert len([c for c in colours if max(c) - min(c) > 50]) == 55
+
+
+def test_a_small_federation_is_told_what_its_size_forbids(check, tmp_path):
+    """A bank with 40 receipts of 13 suppliers in six branches."""
+    root = write_bank(tmp_path / "scans")
+    settings = ("data.source.client=folder", "data.source.provider=company")
+    words = "data.source.words=none"
+    _, out, _ = check(root, "--json", "--pages", "0", *settings, words)
+    facts = json.loads(out)
+    assert (facts["documents"], facts["clients"]["count"]) == (40, 6)
+    works = {one["what"].partition(" (")[0]: one for one in facts["works"]}
+    told = works["Which suppliers were trained on?"]["numbers"]
+    assert told.endswith("cannot tell: it takes 16 of each")
+    assert works["strategies without noise"]["numbers"].startswith("6 clients, as the data name")
+    assert any(line.startswith("fedpriv assess assessed_folder") for line in facts["next"])
