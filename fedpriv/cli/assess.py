@@ -90,11 +90,11 @@ def command(
         plan = assess.read(name, rest, **settings)
         if plan_only:
             print("\n".join(cost.described(plan)), flush=True)
+        if plan_only and not timed and hours is None:
+            return 0
         before = None if plan_only or hours is None else cost.begun(plan, hours)
         if before is not None:
             plan = before
-        elif plan_only and not timed and hours is None:
-            return 0
         elif plan_only or hours is not None:
             costs = cost.foretold(plan, to_stderr)
             if hours is not None:

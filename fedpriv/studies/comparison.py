@@ -233,7 +233,7 @@ def compare(
     drawn, (_, *headings) = chart(rows, names), (told := table(rows, names)).headings
     comparison = Comparison(
         data_frame(rows),
-        render(read, redacted=redacted),
+        _page(read, rows, names, redacted=redacted),
         str(drawn.svg) if drawn else "",
         answer(rows, names),
         tuple(
@@ -270,7 +270,8 @@ def _held_out(rows: Sequence[Sequence[Run]]) -> list[str]:
     groups, letters = list[tuple[Mapping[str, str], str]](), list[str]()
     for row in map(_measured_on, rows):
         place = next((at for at, one in enumerate(groups) if _same_test(one, row)), len(groups))
-        groups[place:] = groups[place:] or [row]
+        if place == len(groups):
+            groups.append(row)
         letters.append(chr(ord("A") + place))
     return letters if len(groups) > 1 else [""] * len(letters)
 
@@ -345,8 +346,13 @@ def _is_seed(name: str) -> bool:
 
 def render(runs: Sequence[Run], *, redacted: bool = False) -> str:
     """Returns the page as HTML."""
+    return _page(runs, *_rows(runs, redacted=redacted), redacted=redacted)
+
+
+def _page(
+    runs: Sequence[Run], rows: Sequence[Seeds], names: Sequence[str], *, redacted: bool
+) -> str:
     settings = differences(runs, redacted=redacted)
-    rows, names = _rows(runs, redacted=redacted)
     compared = sorted((run for row in rows for run in row.runs), key=lambda run: run.number)
     label = {run.number: row.name for row in rows for run in row.runs}
     every = [finding for one in compared for finding in one.run.findings]

@@ -306,10 +306,16 @@ def expect_workers(config: Mapping[str, Any]) -> None:
         fork_server()
 
 
+def private_half(federation: Federation) -> PrivateStrategy | None:
+    """Returns the server's half of a private algorithm, behind masks too; None of another one."""
+    strategy = getattr(federation.algorithm, "inner", federation.algorithm)
+    return strategy if isinstance(strategy, PrivateStrategy) else None
+
+
 def signal_against_noise(federation: Federation, rounds: int) -> list[str]:
     """Returns in words whether noise will drown the model; nothing where there is no noise."""
-    strategy = getattr(federation.algorithm, "inner", federation.algorithm)
-    if not (isinstance(strategy, PrivateStrategy) and rounds):
+    strategy = private_half(federation)
+    if strategy is None or not rounds:
         return []
     return signal_lines(
         strategy.mechanism,

@@ -458,6 +458,11 @@ def needed(value: float, control: float, *, area: bool = False) -> int | None:
         least = detectable(size, Estimate.known(control))
         return least is not None and least <= value
 
+    return fewest(shows)
+
+
+def fewest(shows: Callable[[int], bool]) -> int | None:
+    """Returns the least number for which something is shown; None where `MOST_UNITS` do not."""
     low, high = 1, MOST_UNITS
     if not shows(high):
         return None

@@ -14,8 +14,7 @@ import fedpriv.threat.scoring.all  # noqa: F401 - registers the scorers
 from fedpriv.data.document import Document, DocumentSet
 from fedpriv.data.partition import HoldOut
 from fedpriv.report.wording import counted
-from fedpriv.studies.assessing.outlook import counted as counted_units
-from fedpriv.studies.assessing.outlook import outlook
+from fedpriv.studies.assessing.outlook import outlook, sides_of
 from fedpriv.threat.claims import (
     FieldGuesses,
     FieldRanking,
@@ -131,7 +130,7 @@ def prospects(found: DocumentSet) -> list[Prospect]:
             len(sizes) > 1 and trains,
             f"{clients}{need_task}",
         ),
-        *_of_attacks(documents, trains, named or len(sizes)),
+        *_of_attacks(documents, train, unsplit, trains, named or len(sizes)),
         Prospect(
             f"How exposed are planted secrets? ({', '.join(PLANTED)})",
             trains,
@@ -148,12 +147,13 @@ def _split(documents: Sequence[Document]) -> tuple[list[int], str]:
         return list(range(len(documents))), f" (nothing held out: {error})"
 
 
-def _of_attacks(documents: Sequence[Document], trains: bool, clients: int) -> Iterator[Prospect]:
+def _of_attacks(
+    documents: Sequence[Document], train: list[int], unsplit: str, trains: bool, clients: int
+) -> Iterator[Prospect]:
     """Yields what attacks could tell, a line for each kind of claim."""
-    train, unsplit = _split(documents)
     held = set(range(len(documents))) - set(train)
     asked = [] if unsplit else HOLD_OUT.asked(documents, 0)
-    units = counted_units(documents, train, held, asked, clients=clients)
+    units = sides_of(documents, train, held, asked, clients=clients)
     for claim, names in ATTACKS.items():
         if power := SCORERS[claim].power:
             one = outlook(power, units)

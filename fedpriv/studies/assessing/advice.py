@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fedpriv.studies.assessing.assessed import Assessed, Cell
+from fedpriv.studies.assessing.assessed import Assessed
 from fedpriv.studies.assessing.effects import LEAKS, LEAKS_LESS, STOPS
 
 MESSAGES = ("server", "server_masked", "colluding")
@@ -45,7 +45,7 @@ def _defend(found: Assessed) -> Iterator[str]:
             best = max(stops, key=lambda row: row.utility.mean if row.utility else 0.0)
             yield (
                 f"Train with {best.title}: of the defences that stop {leak.attack} it keeps the "
-                f"best model."
+                "best model."
             )
 
 
@@ -53,13 +53,14 @@ def _do_not_send(found: Assessed) -> Iterator[str]:
     for leak in found.leaks:
         if leak.adversary == "server" and not found.against(leak.attack, STOPS):
             yield (
-                f"Do not send updates in clear: no defence that was tried is shown to stop "
+                "Do not send updates in clear: no defence that was tried is shown to stop "
                 f"{leak.attack} and to leave a useful model."
             )
 
 
 def _masks(found: Assessed) -> Iterator[str]:
-    if _leaking(found, "server_masked"):
+    masked = {cell.verdict for _, cell in found.cells if cell.adversary == "server_masked"}
+    if masked & {LEAKS, LEAKS_LESS}:
         yield (
             "Masks hide whose words or pages the server reads, not the words: put noise into the "
             "sums as well, or more clients into each round."
@@ -109,11 +110,6 @@ def _silence(found: Assessed) -> Iterator[str]:
             "Do not take this for safety: no attack was shown to succeed, but others may, or these "
             "with more documents."
         )
-
-
-def _leaking(found: Assessed, adversary: str) -> list[Cell]:
-    leaking = (LEAKS, LEAKS_LESS)
-    return [c for _, c in found.cells if c.adversary == adversary and c.verdict in leaking]
 
 
 def face(unit: str) -> str:

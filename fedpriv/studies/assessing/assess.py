@@ -21,8 +21,7 @@ from fedpriv.config.experiment import Mistakes
 from fedpriv.config.overrides import read as read_value
 from fedpriv.data.digests import documents_digest
 from fedpriv.federation.dataset import DocumentData
-from fedpriv.federation.loop import Unworkable
-from fedpriv.federation.private_strategy import PrivateStrategy
+from fedpriv.federation.loop import Federation, Unworkable
 from fedpriv.models.field_model import as_field_model
 from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.runtime import run_lock, versions
@@ -32,7 +31,7 @@ from fedpriv.studies import running, trials
 from fedpriv.studies.assessing.assessed import NONE, START
 from fedpriv.studies.assessing.assessment import ERRORS, JSON
 from fedpriv.studies.assessing.matrix import Asked, Assessment, Defence, Matrix, Training, chosen
-from fedpriv.studies.assessing.outlook import Sides, counted, outlook
+from fedpriv.studies.assessing.outlook import Sides, outlook, sides_of
 from fedpriv.studies.trials import RUNS, TRAINING, Store, Trial
 from fedpriv.threat import access
 from fedpriv.threat.attack import NotApplicable
@@ -138,9 +137,9 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
     base = next(one for one in plan.defences if one.name == NONE)
     # Settings of keepers are for where they keep something.
     bare = tuple(one for one in plan.overrides if not one.startswith("keep."))
-    if why := _unworkable(load(*base.run, "keep=[]", *bare, *ALONE), source):
-        # With nothing kept and no defence: the experiment itself is wrong.
-        raise Mistakes(source, why.splitlines())
+    bared = _assembled(load(*base.run, "keep=[]", *bare, *ALONE), source)
+    if isinstance(bared, str):  # with nothing kept and no defence: the experiment itself is wrong
+        raise Mistakes(source, bared.splitlines())
     model = seeded_model(experiment.model_of(load(*base.run, "keep=[]", *bare), source), 0)
 
     @functools.cache
@@ -148,9 +147,10 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
         """Returns why the experiment cannot keep something; "" if it can."""
         words = (f"keep=[{keeper}]", *keepers.get(keeper, ()))
         try:
-            return _unworkable(load(*base.run, *words, *bare, *ALONE), source)
+            kept = _assembled(load(*base.run, *words, *bare, *ALONE), source)
         except Mistakes as error:
             return "; ".join(error.problems)
+        return kept if isinstance(kept, str) else ""
 
     deal = functools.partial(load, *base.run, "keep=[]", *bare)
     units = _units(experiment.build(deal(f"seed={plan.seeds[0]}"), source), plan.seeds[0])
@@ -165,20 +165,19 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
     for defence in plan.defences:
         words = (*defence.run, *observed, *ALONE)
         try:
-            refused = _unworkable(load(*words, f"seed={plan.seeds[0]}"), source)
+            federation = _assembled(load(*words, f"seed={plan.seeds[0]}"), source)
         except Mistakes as error:
             misspelt += [f"{defence.name}: {problem}" for problem in error.problems]
             continue
-        if refused and defence.name == NONE:  # nothing could be compared
-            raise Mistakes(source, refused.splitlines())
-        refused = refused or _idle(defence, model, made)
+        if isinstance(federation, str) and defence.name == NONE:  # nothing could be compared
+            raise Mistakes(source, federation.splitlines())
+        refused = federation if isinstance(federation, str) else _idle(defence, model, made)
         changed = tuple(w for w in defence.run if w.lstrip("+~").startswith(OF_THE_START))
-        strategy, warning = None, ""
-        if not refused:
-            first = load(*words, f"seed={plan.seeds[0]}")
-            parts = experiment.build(first, source)
-            strategy, federation = parts.strategy, parts.assemble(first)
-            noise = trials.signal_against_noise(federation, parts.rounds)
+        private, warning = False, ""
+        if not isinstance(federation, str) and not refused:
+            rounds = load(*words, f"seed={plan.seeds[0]}")["rounds"]
+            private = trials.private_half(federation) is not None and bool(rounds)
+            noise = trials.signal_against_noise(federation, rounds)
             warning = next((line for line in noise if line.startswith("WARNING")), "")
         defences.append(dataclasses.replace(defence, refused=refused, warning=warning))
         for seed in () if refused else plan.seeds:
@@ -195,7 +194,7 @@ def _checked(plan: Assessment, keepers: Mapping[str, Sequence[str]], explicit: b
                     Trial(config).name,
                     with_seed,
                     start.run,
-                    private=isinstance(strategy, PrivateStrategy) and bool(config["rounds"]),
+                    private=private,
                     masked=config["masking"] is not None,
                     config=config,
                 )
@@ -215,7 +214,7 @@ def _units(parts: experiment.Experiment, seed: int) -> dict[str, Sides]:
     if not isinstance(parts.data, DocumentData):
         return {}
     dealt = parts.data.dealt(seed)
-    return counted(
+    return sides_of(
         dealt.documents,
         dealt.trained,
         dealt.held,
@@ -255,7 +254,7 @@ def _granted(
             idle = ahead is not None and ahead.hopeless and not explicit
             reason, adversary = _withheld(order, model, keeps, {} if idle else kept)
             if ahead and idle:
-                reason = reason or f"{ahead.here}: {ahead.says}"
+                reason = reason or ahead.reason
             batches = batches or (not reason and access.BatchKnowledge in _needs(order))
             who = one.adversary or adversary
             one = dataclasses.replace(one, withheld=reason, adversary=who, outlook=ahead)
@@ -298,21 +297,20 @@ def _own_parts(plan: Assessment) -> dict[str, str]:
     return found
 
 
-def _unworkable(config: dict[str, Any], source: str) -> str:
-    """Returns why a federation cannot be put together; "" if it can.
+def _assembled(config: dict[str, Any], source: str) -> Federation | str:
+    """Returns a federation, or why it cannot be put together.
 
     Raises:
         Mistakes: the settings themselves are wrong.
     """
     try:
-        experiment.build(config, source).assemble(config)
+        return experiment.build(config, source).assemble(config)
     except Mistakes:
         raise
     except Unworkable as error:
         return "; ".join(error.problems)
     except (ValueError, TypeError, OSError) as error:
         return str(error)
-    return ""
 
 
 def _withheld(

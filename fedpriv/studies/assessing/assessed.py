@@ -161,6 +161,15 @@ class DefenceRow:
         """What a reader sees it called."""
         return "undefended" if self.defence == NONE else self.defence
 
+    def cell(self, attack: str) -> Cell | None:
+        """Returns what it does to an attack; None where that was not made on it."""
+        return next((cell for cell in self.cells if cell.attack == attack), None)
+
+    def says(self, attack: str) -> str:
+        """Returns the verdict on an attack as a reader sees it."""
+        cell = self.cell(attack)
+        return cell.verdict.replace("_", " ") if cell else "—"
+
     @property
     def state(self) -> str:
         """What there is to be known of the model before anything else; "" of one that is alive."""
@@ -242,6 +251,11 @@ class Assessed:
         return pd.DataFrame(rows)
 
     @property
+    def columns(self) -> list[str]:
+        """The attacks that were made, by name."""
+        return list(dict.fromkeys(cell.attack for _, cell in self.cells))
+
+    @property
     def undefended(self) -> DefenceRow | None:
         """The row that others are held against."""
         return next((row for row in self.rows if row.defence == NONE), None)
@@ -299,7 +313,9 @@ class Assessed:
             for row, cell in self.cells
             if cell.attack == leak.attack and cell.found_nothing and not row.dead
         ]
-        unsure = f" Under {_and(silent)} it found nothing, of too few to be sure." if silent else ""
+        unsure = ""
+        if silent:
+            unsure = f" Under {_and(silent)} it finds nothing, in too few units to be sure."
         which = f", which {_and(does)}" if does else ""
         return f"Undefended, {can}{which}{cost}.{unsure}"
 
@@ -313,12 +329,12 @@ class Assessed:
             f"{_and(names)} ({here}, where it takes {needed:,} of each)"
             for (here, needed), names in few.items()
         ]
-        return f"So few documents forbid anybody to measure {_and(told)}." if told else ""
+        return f"With so few documents, nobody can measure {_and(told)}." if told else ""
 
     def _rest(self) -> Iterator[str]:
         """Yields what leaks under a defence alone, which models are dead, and what is open."""
         known = {cell.attack for cell in self.leaks}
-        for name in dict.fromkeys(cell.attack for _, cell in self.cells):
+        for name in self.columns:
             if name not in known and (rows := self.against(name, LEAKS)):
                 yield f"{name} succeeds under {_and(row.title for row in rows)}."
         bare = self.undefended
@@ -371,10 +387,8 @@ def from_json(content: Any) -> Assessed:
 
 def markdown(found: Assessed) -> str:
     """Returns an assessment as Markdown: the answer, and the matrix."""
-    attacks = list(dict.fromkeys(cell.attack for _, cell in found.cells))
-    rows = [["defence", found.metric, "ε", *attacks]]
+    rows = [["defence", found.metric, "ε", *found.columns]]
     for row in found.rows:
-        by_attack = {cell.attack: cell for cell in row.cells}
         sizes = {who: size for who, size in row.epsilon.items() if size is not None}
         epsilon = "; ".join(
             f"{who.replace('_', ' ')} {rounded_up(size)}" for who, size in sizes.items()
@@ -383,9 +397,8 @@ def markdown(found: Assessed) -> str:
         utility = f"{row.utility}{state}" if row.utility else "refused"
         told = f"{epsilon} for one {row.unit}" if epsilon else "∞"
         rows.append([row.title if row.defence == NONE else f"`{row.defence}`", utility, told])
-        for name in attacks:
-            cell = by_attack.get(name)
-            value = ""
+        for name in found.columns:
+            cell, value = row.cell(name), ""
             if cell and cell.value is not None and cell.interval is not None:
                 low, high = cell.interval
                 value = f"<br>{cell.value:.3g} [{low:.3g}, {high:.3g}] against {cell.control:.3g}"
@@ -404,13 +417,11 @@ def lines(found: Assessed) -> Iterator[str]:
     """Yields what the terminal shows: alarms, the answer, a line for each row."""
     yield from (f"ALARM: {alarm}" for alarm in found.alarms)
     yield from map(plain, found.answer())
-    attacks = list(dict.fromkeys(cell.attack for _, cell in found.cells))
-    table = [["", "utility", *attacks]]
+    table = [["", "utility", *found.columns]]
     for row in found.rows:
-        by_attack = {cell.attack: cell.verdict.replace("_", " ") for cell in row.cells}
         state = f" ({row.state})" if row.state else ""
         utility = f"{row.metric} {row.utility}{state}" if row.utility else "—"
-        table.append([row.title, utility, *(by_attack.get(name, "—") for name in attacks)])
+        table.append([row.title, utility, *map(row.says, found.columns)])
     yield from aligned([[plain(cell, 60) for cell in cells] for cells in table])
     for row in found.rows:
         if row.refused:

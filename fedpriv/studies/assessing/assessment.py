@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -34,11 +34,11 @@ from fedpriv.studies.assessing.assessed import (
 )
 from fedpriv.studies.assessing.effects import CANNOT_TELL, LEAKS, LEAKS_LESS, STOPS, verdict_of
 from fedpriv.studies.assessing.matrix import Asked, Assessment, Defence, Training
-from fedpriv.studies.assessing.outlook import UNITS
 from fedpriv.studies.assessing.page import html
 from fedpriv.studies.estimate import Over, over, over_attacks, usable
 from fedpriv.studies.trials import COST, PLAN, RUNS
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Result, read_result
+from fedpriv.threat.scoring.power import Units
 from fedpriv.threat.statistics import corrected
 
 ERRORS = "errors.json"
@@ -158,7 +158,7 @@ def _redact(found: Assessed, folder: Path) -> Assessed:
         ),
         {
             attacks[name]: dataclasses.replace(
-                one, question="", units=one.units if one.units in UNITS else "units"
+                one, question="", units=one.units if one.units in get_args(Units) else "units"
             )
             for name, one in found.outlooks.items()
         },

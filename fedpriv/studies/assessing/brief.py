@@ -19,7 +19,7 @@ from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies.assessing import assessment
 from fedpriv.studies.assessing.advice import advice, face
-from fedpriv.studies.assessing.assessed import NONE, DefenceRow
+from fedpriv.studies.assessing.assessed import NONE, Assessed
 from fedpriv.studies.trials import PLAN, RUNS
 from fedpriv.threat.results import Table
 
@@ -57,7 +57,7 @@ def write_brief(folder: Path) -> Path:
         held_out=sum(dealt.test.values()),
         answer=found.answer(),
         advice=advice(found),
-        defences=_defences(found.rows),
+        defences=_defences(found),
         versions=", ".join(f"{name} {stamp(str(versions.get(name)))}" for name in COMPUTING),
         digest=json_digest(plan)[:16],
     )
@@ -65,14 +65,12 @@ def write_brief(folder: Path) -> Path:
     return folder / BRIEF
 
 
-def _defences(rows: tuple[DefenceRow, ...]) -> Table:
+def _defences(found: Assessed) -> Table:
     """Returns what each defence does to each attack, what it costs, and what it promises."""
-    attacks = list(dict.fromkeys(cell.attack for row in rows for cell in row.cells))
     told = []
-    for row in rows:
+    for row in found.rows:
         if row.refused:
             continue
-        does = {cell.attack: cell.verdict.replace("_", " ") for cell in row.cells}
         sizes = [size for size in row.epsilon.values() if size is not None]
         most = [auc for auc in row.ceiling.values() if auc is not None]
         state = f", {row.state}" if row.state else ""
@@ -83,9 +81,8 @@ def _defences(rows: tuple[DefenceRow, ...]) -> Table:
                 f"{row.utility}{state}" if row.utility else "—",
                 promised,
                 rounded_up(max(most), 3) if most else "—",
-                *(does.get(name, "—") for name in attacks),
+                *map(row.says, found.columns),
             )
         )
-    metric = next((row.metric for row in rows if row.metric), "utility")
-    headings = ("defence", metric, "ε promised, at most", "AUC of any attack, at most", *attacks)
-    return Table(headings, tuple(told))
+    bounds = ("ε promised, at most", "AUC of any attack, at most")
+    return Table(("defence", found.metric, *bounds, *found.columns), tuple(told))

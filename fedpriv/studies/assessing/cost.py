@@ -207,7 +207,7 @@ def described(plan: Assessment) -> list[str]:
     for one in plan.attacks:
         minutes = "—" if one.withheld else f"{one.minutes:g}"
         here, says = (one.outlook.here, one.outlook.says) if one.outlook else ("", "not known")
-        if one.withheld and not one.withheld.endswith(says):
+        if one.withheld and not (one.outlook and one.withheld == one.outlook.reason):
             says = f"not made: {one.withheld}"
         behind = f" (behind masks: {' '.join(one.masked)})" if one.masked else ""
         rows.append([one.name, one.adversary, minutes, here, says, f"{one.told}{behind}"])

@@ -13,14 +13,13 @@ from fedpriv.data.document import Document
 from fedpriv.report.wording import show_value
 from fedpriv.studies.estimate import over_attacks
 from fedpriv.threat.scoring.power import Power
-from fedpriv.threat.statistics import MOST_UNITS
+from fedpriv.threat.statistics import MOST_UNITS, fewest
 
-UNITS = ("suppliers", "clients", "documents", "secrets")
 Sides = tuple[int, int]
 """Units that may leak, and units that nothing can leak of."""
 
 
-def counted(
+def sides_of(
     documents: Sequence[Document],
     train: Collection[int],
     held: Collection[int],
@@ -92,6 +91,11 @@ class Outlook:
         return f"can tell {least}" if self.enough else f"only {least}: less takes {takes}"
 
     @property
+    def reason(self) -> str:
+        """Why an attack is not made that cannot tell."""
+        return f"{self.here}: {self.says}"
+
+    @property
     def here(self) -> str:
         """How many units there are, in words."""
         beside = f" and {self.outside:,} others" if self.units != "clients" else ""
@@ -105,7 +109,7 @@ def outlook(
 
     Args:
         power: of its claims.
-        units: of `counted`.
+        units: of `sides_of`.
         looks: numbers of an assessment that are judged together; None for one attack by itself.
         seeds: trainings with documents of their own.
     """
@@ -126,10 +130,9 @@ def outlook(
         could = least(count, outside if power.matched else count)
         return could is not None and could <= worth
 
-    few, many = 0, MOST_UNITS
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if shows(middle) else (middle, many)
+    needed = fewest(shows) or MOST_UNITS
     could = least(inside, outside)
     enough = could is not None and could <= worth
-    return Outlook(power.question, power.units, inside, outside, many, could, enough, power.matched)
+    return Outlook(
+        power.question, power.units, inside, outside, needed, could, enough, power.matched
+    )

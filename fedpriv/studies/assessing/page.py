@@ -14,7 +14,7 @@ from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
 from fedpriv.report.wording import counted, show_bytes, show_seconds, show_value
 from fedpriv.studies.assessing.advice import advice
-from fedpriv.studies.assessing.assessed import NONE, Assessed, Cell, DefenceRow
+from fedpriv.studies.assessing.assessed import NONE, Assessed, Cell
 from fedpriv.threat.results import Table
 
 MOST_PANELS = 6
@@ -23,7 +23,7 @@ MOST_PANELS = 6
 
 def html(found: Assessed, *, redacted: bool = False) -> str:
     """Returns the page; a redacted one says that it is."""
-    attacks = list(dict.fromkeys(cell.attack for _, cell in found.cells))
+    attacks = found.columns
     return page(
         "assessment.html.j2",
         found=found,
@@ -32,7 +32,7 @@ def html(found: Assessed, *, redacted: bool = False) -> str:
         advice=advice(found),
         attacks=attacks,
         matrix=[
-            (row, [(f"cell-{at}-{n}", _of(row, name)) for n, name in enumerate(attacks)])
+            (row, [(f"cell-{at}-{n}", row.cell(name)) for n, name in enumerate(attacks)])
             for at, row in enumerate(found.rows)
         ],
         adversaries=_adversaries(found),
@@ -42,10 +42,6 @@ def html(found: Assessed, *, redacted: bool = False) -> str:
         numbers=_numbers,
         epsilon=_shown,
     )
-
-
-def _of(row: DefenceRow, attack: str) -> Cell | None:
-    return next((cell for cell in row.cells if cell.attack == attack), None)
 
 
 def _numbers(cell: Cell) -> str:
@@ -155,7 +151,7 @@ def _panel(axes: Any, found: Assessed, attack: str) -> None:
     axes.set_title(legible(attack), fontsize=9)
     controls = []
     for row in found.rows:
-        cell = _of(row, attack)
+        cell = row.cell(attack)
         if cell is None or cell.value is None or cell.interval is None or row.utility is None:
             continue
         shade = colour("c1" if row.defence == NONE else "c0")

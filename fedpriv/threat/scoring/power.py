@@ -10,12 +10,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from fedpriv.threat.results import Number
 from fedpriv.threat.scoring.verdicts import number
 from fedpriv.threat.statistics import LEVEL, Estimate, area_by_chance, share
+
+Units = Literal["suppliers", "clients", "documents", "secrets"]
+"""What is counted."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Power:
 
     Attributes:
         question: that an attack with such claims answers.
-        units: what is counted, in the plural: "suppliers", "clients", "documents" or "secrets".
+        units: what is counted.
         worth: the least leak that is worth telling, above what there is without one.
         area: whether the number is an AUC; else it is a share.
         matched: whether each claim is held against the truths of others, and not against units of
@@ -33,7 +37,7 @@ class Power:
     """
 
     question: str
-    units: str
+    units: Units
     worth: float
     area: bool = False
     matched: bool = False
@@ -61,6 +65,6 @@ class Power:
 
     def _least_p(self, inside: int, outside: int) -> float:
         """Returns the least p-value of an exact test of so many units."""
-        if self.matched:
+        if self.matched:  # of 50 there are more deals than a float can count
             return 1 / math.perm(min(inside + outside, 50), min(inside, 50))
         return 2 / math.comb(inside + outside, inside)

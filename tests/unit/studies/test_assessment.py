@@ -266,7 +266,7 @@ def test_the_sentences_come_from_cells_that_can_tell(folder):
     assert assessment.read(folder).answer() == [
         "Undefended, membership succeeds (0.7, 0.5 without a leak), which good (f1 0.900) "
         "stops, where the undefended model has 0.950.",
-        "So few documents forbid anybody to measure pmia (6 suppliers and 5 others, where it takes "
+        "With so few documents, nobody can measure pmia (6 suppliers and 5 others, where it takes "
         "37 of each).",
         "dead leaves a dead model, which says nothing for the defence.",
         "2 of 4 cells cannot tell.",
@@ -292,7 +292,7 @@ def test_the_first_sentence_is_the_worst_leak_in_the_words_of_its_scorer():
     none = dataclasses.replace(text, numbers={0: one_sum})
     rows = judged([DefenceRow("none", "", cells=(text,)), DefenceRow("noise", "", cells=(none,))])
     found = dataclasses.replace(found, rows=rows)
-    assert found.answer()[0] == f"{can}. Under noise it found nothing, of too few to be sure."
+    assert found.answer()[0] == f"{can}. Under noise it finds nothing, in too few units to be sure."
 
 
 def test_what_is_recovered_exactly_leaks_however_few_units_there_are():
