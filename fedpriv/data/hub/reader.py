@@ -102,6 +102,8 @@ class HubData:
         provider: "auto" takes a column with a usual name, such as provider, company or vendor, and
             without one each page is a provider by itself. "page" always takes each page by itself.
             Anything else names a column, or the label of an entity whose words name the provider.
+        client: the column that names the client that holds a page, as `ByClient` deals pages out.
+            None names no clients.
         images: "required" reads the image of each page. "blank" takes white pages instead, for data
             sets without images; a model that looks at pixels learns nothing from them.
         words: "auto" as above. "ocr" has Tesseract read every page, "none" takes no words.
@@ -119,6 +121,7 @@ class HubData:
     columns: Columns = field(default_factory=Columns)
     boxes: Literal["auto", "share", "thousandth", "pixel"] = "auto"
     provider: str = "auto"
+    client: str | None = None
     images: Literal["required", "blank"] = "required"
     words: Literal["auto", "ocr", "none"] = "auto"
     language: str = "eng"
@@ -154,9 +157,14 @@ class HubData:
         features = tables[0].features()
         reading, remarks = self._reading(tables[0], features)
         column = self._provider(features)
+        if self.client is not None and self.client not in features:
+            raise DataError(
+                self.path,
+                f"data.source.client: no column {self.client!r}; there are {', '.join(features)}",
+            )
         seen: list[tuple[HubTable, int, _Seen]] = []
         problems: list[DataError] = []
-        look = _Look(reading, column, self.provider, features)
+        look = _Look(reading, column, self.provider, self.client, features)
         count = Count(sum(map(len, tables)), "rows looked at", first=8 * cores())
         for table in tables:
             for number, one in enumerate(_look_at(look, table, count)):
@@ -239,7 +247,7 @@ class HubData:
             for role, name in asdict(columns).items()
             if name
         ]
-        used = set(asdict(columns).values()) | {self._provider(features)}
+        used = set(asdict(columns).values()) | {self._provider(features), self.client}
         if unused := [name for name in features if name not in used]:
             found.append(f"not read: {', '.join(unused)}")
         unit: Unit = "pixel" if self.boxes == "auto" else self.boxes
@@ -262,7 +270,7 @@ class HubData:
             return ""
         if self.provider != "auto":
             return self.provider if self.provider in features else ""
-        usual = usual_providers(features)
+        usual = [name for name in usual_providers(features) if name != self.client]
         return next((n for n in usual if fits("id", features[n]) or _classes(features[n])), "")
 
     def _told_by(self, column: str) -> str:
@@ -341,6 +349,7 @@ class _Seen:
     Attributes:
         name: its identifier.
         provider: who issued the page; "" if each page is a provider by itself.
+        client: who holds the page; "" where no client is named.
         size: of the page in pixels.
         picture: a hash of the image as it is stored.
         content: a hash of its other values.
@@ -351,6 +360,7 @@ class _Seen:
 
     name: str
     provider: str
+    client: str
     size: tuple[int, int]
     picture: str
     content: str
@@ -367,17 +377,19 @@ class _Look:
         reading: how rows are read; its unit is not known yet.
         column: that tells the provider, or "".
         provider: the setting, which may be a label.
+        client: the column that names the client; None without any.
         features: of the columns.
     """
 
     reading: Reading
     column: str
     provider: str
+    client: str | None
     features: Mapping[str, Any]
 
     def __call__(self, table: HubTable, number: int) -> _Seen:
         read = self.reading
-        names = [read.columns.id, self.column, *read.used()]
+        names = [read.columns.id, self.column, self.client, *read.used()]
         row = table.row(number, tuple(dict.fromkeys(name for name in names if name)))
         values = {name: row[name] for name in read.used()}
         content = hash_of(values)
@@ -401,29 +413,31 @@ class _Look:
         if read.columns.question:
             question_of(row, read.columns)
         provider = self._provider(row, text)
+        client = self._named(row, self.client, "its client") if self.client else ""
         name = str(row[read.columns.id]) if read.columns.id else str(number)
         labels = {entity.label for entity in text.entities} if text else set()
         return _Seen(
-            encodable(name), provider, size, picture, content, len(boxes), units,
+            encodable(name), provider, client, size, picture, content, len(boxes), units,
             tuple(sorted(labels)),
         )  # fmt: skip
 
     def _provider(self, row: Mapping[str, Any], text: Any) -> str:
         if self.column:
-            value = row[self.column]
-            names = _classes(self.features[self.column])
-            name = names[value] if names and isinstance(value, int) else value
-            name = "" if name is None else encodable(str(name)).strip()
-        elif self.provider in ("auto", "page"):
+            return self._named(row, self.column, "its provider")
+        if self.provider in ("auto", "page"):
             return ""
-        else:
-            entities = text.entities if text else ()
-            runs = (entity.words for entity in entities if entity.label == self.provider)
-            name = " ".join(text.words[word].text for word in next(runs, ()))
-        if not name:
-            raise ValueError(f"no {self.provider if not self.column else self.column}, which is to "
-                             "be its provider")  # fmt: skip
-        return name
+        entities = text.entities if text else ()
+        runs = (entity.words for entity in entities if entity.label == self.provider)
+        if name := " ".join(text.words[word].text for word in next(runs, ())):
+            return name
+        raise ValueError(f"no {self.provider}, which is to be its provider")
+
+    def _named(self, row: Mapping[str, Any], column: str, role: str) -> str:
+        value, names = row[column], _classes(self.features[column])
+        name = names[value] if names and isinstance(value, int) else value
+        if text := "" if name is None else encodable(str(name)).strip():
+            return text
+        raise ValueError(f"no {column}, which is to be {role}")
 
 
 def _size_of_receipt(text: Any) -> tuple[int, int]:
@@ -438,7 +452,7 @@ def _look_at(look: _Look, table: HubTable, count: Count) -> Iterator[_Seen | Dat
     read = look.reading
     settings = [FORMAT, table.stamp, table.root,
                 astuple(read.columns), read.names, read.used(), read.images, look.column,
-                look.provider, versions_of("pillow", "datasets")]  # fmt: skip
+                look.provider, look.client, versions_of("pillow", "datasets")]  # fmt: skip
 
     def one(number: int) -> _Seen:
         try:
@@ -516,6 +530,10 @@ def _documents(
             both = f"{shown(one.provider)} and {shown(min(others))}"
             problems.append(DataError(reading.path, f"{place}: one page of two providers, {both}"))
             continue
+        if others := {other.client for _, _, other in rows} - {one.client}:
+            both = f"{shown(one.client)} and {shown(min(others))}"
+            problems.append(DataError(reading.path, f"{place}: one page at two clients, {both}"))
+            continue
         if identifier in names:
             why = f"{place}: its identifier {shown(one.name)} is that of {names[identifier]}, too"
             problems.append(DataError(reading.path, why))
@@ -531,9 +549,8 @@ def _documents(
         # The same image in another row is the same document.
         same = first_with.setdefault(one.picture, identifier) if one.picture else identifier
         part_of = same if same != identifier else ""
-        documents.append(
-            Document.drawn(identifier, provider, page, one.size, split=table.split, part_of=part_of)
-        )
+        where = {"split": table.split, "client": one.client, "part_of": part_of}
+        documents.append(Document.drawn(identifier, provider, page, one.size, **where))
     return documents, problems
 
 

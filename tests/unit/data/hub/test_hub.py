@@ -38,6 +38,7 @@ from fedpriv.data.hub.boxes import UNITS, fitting, inked, likely, whole_of
 from fedpriv.data.hub.columns import Columns
 from fedpriv.data.hub.reader import HubData
 from fedpriv.data.hub.row import entities_of
+from fedpriv.data.partition import ByClient
 
 HAS_TESSERACT = pytest.mark.skipif(not shutil.which("tesseract"), reason="needs Tesseract")
 
@@ -399,6 +400,34 @@ def test_a_provider_may_be_a_class(folder):
     feature = ClassLabel(names=["north", "south"])
     found = load(tagged(vendor=(feature, [1, 0, 1])), folder)
     assert [one.provider for one in found.documents] == ["south", "north", "south"]
+
+
+def test_a_column_names_the_client_that_holds_a_page(folder):
+    rows = tagged(
+        vendor=(Value("string"), ["ACME", "Globex", "ACME"]),
+        company=(ClassLabel(names=["north", "south"]), [1, 0, 1]),
+    )
+    path = save(rows, folder)
+    found = HubData(path, client="company").load()
+    assert [one.client for one in found.documents] == ["south", "north", "south"]
+    # What names the client is not taken for the provider too.
+    assert [one.provider for one in found.documents] == ["ACME", "Globex", "ACME"]
+    assert {one.client for one in HubData(path).load().documents} == {""}
+    dealt = ByClient().deal(found.documents, 0)
+    assert [[found.documents[i].client for i in at] for at in dealt] == [["north"], ["south"] * 2]
+    with pytest.raises(DataError, match=r"data\.source\.client: no column 'branch'; there are "):
+        HubData(path, client="branch").load()
+    empty = save(tagged(branch=(Value("string"), ["x", " ", "y"])), folder)
+    with pytest.raises(DataErrors, match=r"rows\[1\]: no branch, which is to be its client"):
+        HubData(empty, client="branch").load()
+
+
+def test_one_page_is_not_at_two_clients(folder):
+    rows = asked()  # two questions are about the first page
+    branches = [f"b{number}" for number in range(len(rows))]
+    path = save(rows.add_column("branch", branches), folder)
+    with pytest.raises(DataErrors, match="one page at two clients, 'b0' and 'b"):
+        HubData(path, client="branch", words="none").load()
 
 
 def test_the_same_image_is_the_same_document(folder):
