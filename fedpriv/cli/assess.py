@@ -52,8 +52,8 @@ OWN = ("defences", "attacks", "seeds", "hours", "workers")
     "--time",
     "timed",
     is_flag=True,
-    help="With --plan: also how long it takes, from two rounds of each defence, of which nothing "
-    "is kept.",
+    help="With --plan: also how long it takes, from three rounds of each defence and the attacks "
+    "on them, of which nothing is kept.",
 )
 @click.option(
     "--brief",

@@ -14,6 +14,7 @@ import fedpriv.threat.scoring.all  # noqa: F401 - registers the scorers
 from fedpriv.data.document import Document, DocumentSet
 from fedpriv.data.partition import HoldOut
 from fedpriv.report.wording import counted
+from fedpriv.studies.assessing.matrix import Matrix
 from fedpriv.studies.assessing.outlook import outlook, sides_of
 from fedpriv.threat.claims import (
     FieldGuesses,
@@ -90,7 +91,7 @@ def prospects(found: DocumentSet) -> list[Prospect]:
     named = len({documents[at].client for at in train} - {""})
     clients = f"{counted(named, 'client')}, as the data name them"
     if not named:
-        clients = f"at most {counted(len(sizes), 'client')}, one provider each at least"
+        clients = f"at most {counted(len(sizes), 'client')}, one supplier each at least"
     trains = bool(tagged or asked)
     need_task = "" if trains else "; nothing to learn: give the table fields or questions"
     smallest = min(sizes.values(), default=0)
@@ -119,9 +120,9 @@ def prospects(found: DocumentSet) -> list[Prospect]:
             f"{counted(len(train), 'page')} trained on: privacy.examples={len(train)}{need_task}",
         ),
         Prospect(
-            f"privacy of providers ({', '.join(OF_PROVIDERS)})",
+            f"privacy of suppliers ({', '.join(OF_PROVIDERS)})",
             len(sizes) > 1 and trains,
-            f"{counted(len(sizes), 'provider')} trained on, the smallest of "
+            f"{counted(len(sizes), 'supplier')} trained on, the smallest of "
             f"{counted(smallest, 'page')}: privacy.providers is the fewest that any client has"
             f"{need_task}",
         ),
@@ -154,11 +155,17 @@ def _of_attacks(
     held = set(range(len(documents))) - set(train)
     asked = [] if unsplit else HOLD_OUT.asked(documents, 0)
     units = sides_of(documents, train, held, asked, clients=clients)
+    known = Matrix.of("data check").attacks
     for claim, names in ATTACKS.items():
         if power := SCORERS[claim].power:
             one = outlook(power, units)
+            made = [known[name] for name in names if name in known]
+            minutes = sorted(float(one.get("minutes", 0.5)) for one in made)
+            took = " to ".join(f"{each:g}" for each in dict.fromkeys(minutes[:1] + minutes[-1:]))
             yield Prospect(
                 f"{one.question} ({', '.join(names)})",
                 trains and (one.enough or (one.alone and one.inside > 0)),
-                f"{one.here}{unsplit}: {one.says}" if trains else "no model can be trained",
+                f"{one.here}{unsplit}: {one.says}; {took} minutes each, with a tiny model"
+                if trains
+                else "no model can be trained",
             )

@@ -76,7 +76,9 @@ class Pool:
             else:
                 failed[name] = reason
             count = len(results) + len(failed)
-            left = (time.monotonic() - began) / count * (len(jobs) - count)
+            # One worker begins the next job now; those of the others are half done on average.
+            done = count + max(0, min(self.workers, len(jobs) - count) - 1) / 2
+            left = (time.monotonic() - began) / done * (len(jobs) - done) * (count < len(jobs))
             ended = "done" if reason is None else f"failed: {reason}"
             self.tell(f"{count} of {len(jobs)}: {name} {ended}; about {left:.0f} s left")
             after()

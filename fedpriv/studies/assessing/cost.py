@@ -7,10 +7,10 @@ import dataclasses
 import json
 import math
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fedpriv.config.experiment import Mistakes
 from fedpriv.report.wording import aligned, counted, show_bytes, show_seconds
@@ -18,16 +18,20 @@ from fedpriv.runtime import versions
 from fedpriv.runtime.cache import PROBE, cache_folder, json_digest, write_entry
 from fedpriv.runtime.run_folder import METRICS, RunFolder
 from fedpriv.runtime.workers.jobs import reason_of
+from fedpriv.studies import running
 from fedpriv.studies.assessing.assessed import START
 from fedpriv.studies.assessing.assessment import JSON
 from fedpriv.studies.assessing.matrix import Asked, Assessment
-from fedpriv.studies.trials import PLAN, TRAINING, Store, Trial, carry_out
+from fedpriv.studies.trials import PLAN, TRAINING, Store, Trial, carry_out, finding
 from fedpriv.threat.settings import AttackSettings
 
 LEFT_OUT = "left out to fit into"
 
-PROBED = 2
-"""Rounds of a training that are run to foretell how long it takes."""
+PROBED = 3
+"""Rounds of a training that are run to foretell how long it takes; transcripts hold as many."""
+
+SLOW = 2.0
+"""Minutes from which on an attack is not made to foretell how long it takes."""
 
 
 @dataclass(frozen=True)
@@ -35,32 +39,41 @@ class Cost:
     """What one training under a defence costs, foretold from its first rounds.
 
     Attributes:
-        seconds: of one training.
+        seconds: of one training, of measuring its mechanism and of its report.
         memory: bytes of the process that trains.
         traffic: bytes of all messages.
+        attacks: seconds of each attack on it that is not slow, by its overrides.
     """
 
     seconds: float
     memory: float
     traffic: float
+    attacks: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, one: Asked) -> float:
+        """Returns the seconds of an attack; of one that was not made, those of tiny models."""
+        return self.attacks.get(" ".join(one.overrides), 60 * one.minutes)
 
 
 def foretold(plan: Assessment, tell: Callable[[str], None]) -> dict[str, Cost]:
-    """Returns what a training under each defence costs, by running its first rounds.
+    """Returns what a training under each defence costs, by its first rounds and attacks on them.
 
-    Nothing of these rounds is kept but how long they took, for the next time.
+    Nothing of these is kept but how long they took, for the next time.
     """
     found = {}
-    for one in plan.trainings:
+    for one, trial in zip(plan.trainings, plan.trials(), strict=True):
         if one.seed == plan.seeds[0] and one.defence not in found:
-            about = [one.run, plan.own, versions.commit(), versions.machine()]
+            made = [attack for attack in plan.attacks if one.findings.get(attack.name)]
+            made = [attack for attack in made if attack.minutes < SLOW]
+            orders = {" ".join(a.overrides): one.orders[a.name] for a in made}
+            about = [one.run, orders, plan.own, versions.commit(), versions.machine()]
             entry = cache_folder() / "costs" / f"{json_digest(about)}.json"
             with contextlib.suppress(OSError, ValueError, TypeError):
                 found[one.defence] = Cost(**json.loads(entry.read_text("utf-8")))
                 continue
-            tell(f"{one.defence}: the first rounds, to estimate how long it takes")
+            tell(f"{one.defence}: the first rounds and attacks, to estimate how long it takes")
             try:
-                cost = found[one.defence] = _probe(one.config)
+                cost = found[one.defence] = _probe(trial, orders)
             except Exception as error:  # such as of a strategy of the user's own
                 tell(f"{one.defence}: fails: {reason_of(error)}")
                 found[one.defence] = Cost(0.0, 0.0, 0.0)
@@ -73,30 +86,45 @@ def foretold(plan: Assessment, tell: Callable[[str], None]) -> dict[str, Cost]:
     return found
 
 
-def _probe(config: dict[str, Any]) -> Cost:
+def _probe(trial: Trial, orders: Mapping[str, tuple[str, ...]]) -> Cost:
+    config, names = trial.config, {finding("probe", order): name for name, order in orders.items()}
     rounds = min(PROBED, config["rounds"])
-    trial = Trial({**config, "rounds": rounds, "attack": None}, "the probe")
-    # Noise for all rounds takes as long to find as for two.
+    trial = dataclasses.replace(
+        trial,
+        config={**config, "rounds": rounds, "attack": None},
+        orders={place: orders[name] for place, name in names.items()},
+    )
+    # Noise for all rounds takes as long to find as for a few.
     with tempfile.TemporaryDirectory(prefix=PROBE) as folder:
-        carry_out(((store := Store(Path(folder))), trial, TRAINING))
-        cost = store.cost(trial, TRAINING)
+        store = Store(Path(folder), running.made)
+        carry_out((store, trial, TRAINING))
+        cost, took = store.cost(trial, TRAINING), dict[str, float]()
+        for part in trial.parts[1:]:
+            begun = time.monotonic()
+            with contextlib.suppress(Exception):  # the assessment tells why
+                carry_out((store, trial, part))
+                took[part] = time.monotonic() - begun
         rows = [one for one in RunFolder(store.place(trial)).records(METRICS) if one["round"]]
+    attacks = {name: took.pop(place) for place, name in names.items() if place in took}
     per_round = [sum(one["seconds"].values()) for one in rows]
     trained = min((one["seconds"]["train"] for one in rows), default=0.0)
     evaluated = max((one["seconds"]["evaluate"] for one in rows), default=0.0)
     evaluations = config["rounds"] // max(1, config["federation"]["evaluate_every"])
     left = config["rounds"] - rounds
     more = max(0, evaluations - 1) * evaluated * bool(per_round)
-    seconds = cost["seconds"] + left * trained + more
+    seconds = cost["seconds"] + left * trained + more + sum(took.values())
     traffic = max((one["bytes_up"] + one["bytes_down"] for one in rows), default=0)
-    return Cost(seconds, cost["memory"], traffic * config["rounds"])
+    return Cost(seconds, cost["memory"], traffic * config["rounds"], attacks)
 
 
 def duration(plan: Assessment, costs: Mapping[str, Cost], workers: int) -> float:
     """Returns the seconds that an assessment takes, about."""
-    attacks = sum(one.minutes * 60 for one in plan.attacks if not one.withheld)
+    made = [one for one in plan.attacks if not one.withheld]
     runs = {one.run: one for one in plan.trainings}.values()
-    every = sum(costs[one.defence].seconds + (attacks if one.orders else 0) for one in runs)
+    every = 0.0
+    for one in runs:
+        cost = costs[one.defence]
+        every += cost.seconds + (sum(map(cost.of, made)) if one.orders else 0)
     return every / max(1, min(workers, len(runs)))
 
 
@@ -232,6 +260,7 @@ def costed(plan: Assessment, costs: Mapping[str, Cost], workers: int) -> list[st
     last = (
         f"{counted(runs, 'training')} with {counted(len(plan.seeds), 'seed')}, "
         f"{workers or 1} at a time: about {every}. {START} is the model that trainings begin from. "
-        f"Minutes of attacks are those of tiny models; they compute on {AttackSettings().on}."
+        f"Attacks of {SLOW:g} minutes or more were not tried: theirs are the minutes of tiny "
+        f"models. Attacks compute on {AttackSettings().on}."
     )
     return [*aligned(rows), "", last]

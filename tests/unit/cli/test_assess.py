@@ -1,6 +1,7 @@
 """`fedpriv assess`: the plan, the trainings and attacks, and what is refused, on tiny data."""
 
 import csv
+import dataclasses
 import functools
 import json
 import shutil
@@ -287,6 +288,11 @@ def test_what_was_foretold_is_not_foretold_again(tmp_path, monkeypatch):
     plan, told = planned(seeds=1), list[str]()
     first = cost.foretold(plan, told.append)
     assert first["none"].seconds > 0
+    # An attack is made to see how long it takes; of one that is slow, the matrix says it.
+    (made,) = [one for one in plan.attacks if not one.withheld]
+    assert 0 < first["none"].of(made) < 60 * made.minutes
+    slow = dataclasses.replace(made, overrides=("attack=cdmi",), minutes=5.0)
+    assert first["none"].of(slow) == 300.0
     assert len(told) == 2  # and the start
     assert cost.foretold(plan, told.append) == first
     assert len(told) == 2

@@ -27,6 +27,19 @@ def test_every_job_has_its_result_and_workers_stay(workers, said):
     ]
 
 
+def test_the_time_left_counts_what_other_workers_have_begun(said, monkeypatch):
+    """Six jobs of a minute each, two at a time."""
+    ends = {f"job {n}": 60.0 * (n // 2 + 1) for n in range(6)}
+    clock = iter([0.0, *ends.values()])
+    monkeypatch.setattr("fedpriv.runtime.workers.jobs.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr(Pool, "_done", lambda self, f, jobs: ((name, 0, None) for name in jobs))
+    Pool(2, RaySettings(), said.append).map(square, ends)
+    left = [int(re.search(r"about (\d+) s left", line)[1]) for line in said]
+    true = [180.0 - end for end in ends.values()]
+    assert left[-1] == 0
+    assert all(0.5 * at <= found <= 2 * at for found, at in zip(left[:4], true[:4], strict=True))
+
+
 def test_a_job_whose_worker_was_killed_is_done_again(said, tmp_path):
     jobs = {"dies": (5, str(tmp_path)), "lives": (6, "")}
     done = Pool(2, RaySettings(), said.append).map(square, jobs)
