@@ -68,7 +68,7 @@ class Audit:
         if not any(PlantedCanaries in (kind, *get_args(kind)) for _, kind in fields):
             raise TypeError(
                 f"{type(self.scores).__name__} takes no HeldOutDocuments: an audit needs an attack "
-                "that scores providers"
+                "that scores suppliers"
             )
         return dataclasses.make_dataclass("AuditAccess", fields, frozen=True)
 

@@ -72,7 +72,7 @@ class ProviderLiRA(OnReferences):
     def __post_init__(self) -> None:
         if self.references < 4 or self.references % 2:
             raise ValueError(
-                f"references={self.references}: expected an even number, 4 or more: every provider "
+                f"references={self.references}: expected an even number, 4 or more: every supplier "
                 "is in half of them, and a variance needs two"
             )
         super().__post_init__()
@@ -89,7 +89,7 @@ class ProviderLiRA(OnReferences):
         alone = sum(not pages for pages in taught.values())
         if alone == len(taught):
             raise NotApplicable(
-                "no provider has two documents, one to train on and another to ask about"
+                "no supplier has two documents, one to train on and another to ask about"
             )
         trained_on = balanced_halves(
             self.references, [bool(pages) for pages in taught.values()], context.rng
@@ -115,11 +115,11 @@ class ProviderLiRA(OnReferences):
         )
         guesses = np.where(scores > 0, MEMBER, NON_MEMBER).astype(np.int8)
         if self.calibrate:
-            context.remarks.notes.append("half of the providers are taken to be members")
+            context.remarks.notes.append("half of the suppliers are taken to be members")
         if alone:
             context.remarks.notes.append(
-                f"{alone} providers have one document: no reference was trained on it, and what "
-                "training would have done to it is taken from the other providers"
+                f"{alone} suppliers have one document: no reference was trained on it, and what "
+                "training would have done to it is taken from the other suppliers"
             )
         return MembershipScores(tuple(documents), scores, guesses, "provider_lira")
 

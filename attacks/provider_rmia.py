@@ -94,11 +94,11 @@ class ProviderRMIA(OnReferences):
         if self.references < 1 or (self.references > 1 and self.references % 2):
             raise ValueError(
                 f"references={self.references}: expected 1, or an even number, so that every "
-                "provider is in half of them"
+                "supplier is in half of them"
             )
         if self.population is not None and self.statistic == "online":
             raise ValueError(
-                "statistic='online' with a population: no reference is trained on those providers, "
+                "statistic='online' with a population: no reference is trained on those suppliers, "
                 "so that they are no measure for those that some are trained on; take 'offline'"
             )
         super().__post_init__()
@@ -117,7 +117,7 @@ class ProviderRMIA(OnReferences):
         taught, asked = split(suspects, self.train_share, context.rng)
         if sum(map(bool, taught.values())) < 2:
             raise NotApplicable(
-                "fewer than two providers have two documents: one to train on, another to ask about"
+                "fewer than two suppliers have two documents: one to train on, another to ask about"
             )
         pairs = self.references + self.references % 2
         eligible = [bool(pages) for pages in taught.values()]
@@ -165,12 +165,12 @@ class ProviderRMIA(OnReferences):
         if len(strangers):
             line = float(np.quantile(strangers, 1 - self.false_positives))
             notes.append(
-                f"who scores above {1 - self.false_positives:.0%} of {len(strangers)} providers "
+                f"who scores above {1 - self.false_positives:.0%} of {len(strangers)} suppliers "
                 "that nobody trained on is taken for a member"
             )
         else:
             line = float(np.median(scores))
-            notes.append("half of the providers are taken to be members")
+            notes.append("half of the suppliers are taken to be members")
         guesses = np.where(scores > line, MEMBER, NON_MEMBER).astype(np.int8)
         return MembershipScores(tuple(asked), scores, guesses, "provider_rmia")
 

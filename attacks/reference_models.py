@@ -114,7 +114,7 @@ class OnReferences:
         table = np.array([of_all[name] for name in jobs])
         context.remarks.notes.append(
             f"{self.references} reference models of {self.steps} steps, each on half of the "
-            "providers; the final model was asked about other documents than they were trained on"
+            "suppliers; the final model was asked about other documents than they were trained on"
         )
         return Asked(table, asked_of, questions.column(QUESTION))
 
@@ -293,5 +293,5 @@ def check_finite(signals: Row, whose: str) -> None:
     """
     if wrong := int((~np.isfinite(signals)).sum()):
         raise NotApplicable(
-            f"the losses of {whose} are not finite for {wrong} providers: has it diverged?"
+            f"the losses of {whose} are not finite for {wrong} suppliers: has it diverged?"
         )

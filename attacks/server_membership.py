@@ -234,7 +234,7 @@ class ServerMembership:
             scores = ratings.max(axis=1)
             guessed = upper_group(scores)
             context.remarks.notes.append(
-                f"{len(clients)} clients are too few to compare one with the others: providers "
+                f"{len(clients)} clients are too few to compare one with the others: suppliers "
                 "are compared with each other"
             )
         else:
@@ -250,7 +250,7 @@ class ServerMembership:
         """Returns how far each client's update of a round serves each provider; NaN without one."""
         table, uploads = np.full((len(scale.pages), len(clients)), np.nan), _readable(seen)
         if uploads:
-            context.log(f"round {seen.round}: {len(uploads)} clients, {len(table)} providers")
+            context.log(f"round {seen.round}: {len(uploads)} clients, {len(table)} suppliers")
             columns = [clients.index(upload.client) for upload in uploads]
             table[:, columns] = scale.served(
                 seen.parameters, [_way(u.kind, u.tensors, scale) for u in uploads]
@@ -273,7 +273,7 @@ class ServerMembership:
         path: dict[str, Tensor] = {}
         tables = []
         for seen, mean in there:
-            context.log(f"round {seen.round}: the sum, {len(scale.pages)} providers")
+            context.log(f"round {seen.round}: the sum, {len(scale.pages)} suppliers")
             begun, way = seen.parameters, _way(seen.kind, mean, scale)
             if scale.statistic == "loss_drop":
                 path = {name: change + path.get(name, 0) for name, change in way.items()}
@@ -302,7 +302,7 @@ class ServerMembership:
             )
         tables = []
         for before, after in steps:
-            context.log(f"rounds {before.round} to {after.round}: {len(scale.pages)} providers")
+            context.log(f"rounds {before.round} to {after.round}: {len(scale.pages)} suppliers")
             change = {n: after.parameters[n] - old for n, old in before.parameters.items()}
             tables.append(scale.served(before.parameters, [change]))
         scores = together(tables)[:, 0]

@@ -2,7 +2,7 @@
 
     python benchmarks/audit.py [--runs 64] [--level 200] [--power 40] [--json FILE]
 
-For each private strategy, ε and masking: the ledger's ε for each onlooker, the three lower bounds
+For each private strategy, ε and masking: the ledger's ε for each observer, the three lower bounds
 and the time (T = 6 rounds, q = 1/2, 4 clients, δ = 1e-5, 524 288 canaries a run). Then how often an
 honest mechanism is rejected at 95 % (16 384 canaries a run), and how often one is that lacks 5 % of
 its noise, by the number of canaries. Nothing is trained, and one core is used.

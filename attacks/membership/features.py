@@ -130,8 +130,8 @@ def measured(
     skipped: Counter[str] = Counter()
     pages = _answerable(documents, skipped)
     if not pages:
-        raise ValueError("no question of any provider has an accepted answer: expected some")
-    log(f"asking about {sum(map(len, pages.values()))} pages of {len(pages)} providers")
+        raise ValueError("no question of any supplier has an accepted answer: expected some")
+    log(f"asking about {sum(map(len, pages.values()))} pages of {len(pages)} suppliers")
     marks = dict(_of_questions(final, confidence, start, pages))
     missing: dict[str, str] = {}
     if confidence is None:
@@ -158,7 +158,7 @@ def measured(
     columns = {name: _column(name, of, pages, aggregate) for name, of in marks.items()}
     for name, column in columns.items():
         if wrong := int((~np.isfinite(column)).sum()):
-            whom = f"{wrong} provider{'s' * (wrong > 1)}"
+            whom = f"{wrong} supplier{'s' * (wrong > 1)}"
             missing[name] = f"{name} is not finite for {whom}: has the training diverged?"
     notes += _notes(marks, documents, pages)
     return Features(columns, tuple(pages), missing, dict(skipped), tuple(notes))
@@ -348,14 +348,14 @@ def _each(pages: Documents) -> Iterator[tuple[str, Document]]:
 def _notes(marks: Marks, documents: Documents, pages: Documents) -> list[str]:
     """Says which providers are judged with less than the others, or not at all."""
     notes = [
-        f"{len(pages) - len(of)} of {len(pages)} providers have no test for {name}, which counts "
+        f"{len(pages) - len(of)} of {len(pages)} suppliers have no test for {name}, which counts "
         f"as {'the median of the others' if name in NEUTRAL else '0'}"
         for name, of in marks.items()
         if len(of) < len(pages)
     ]
     if len(pages) < len(documents):
         notes.append(
-            f"{len(documents) - len(pages)} of {len(documents)} providers have no question with "
+            f"{len(documents) - len(pages)} of {len(documents)} suppliers have no question with "
             "an accepted answer, and are not judged"
         )
     return notes

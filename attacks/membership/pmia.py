@@ -156,8 +156,8 @@ class PMIA:
         """
         if not access.held_out.splits:
             raise NotApplicable(
-                "beside the known providers too few are left to be judged: lower known or "
-                "min_questions, or run the federation with more providers held out"
+                "beside the known suppliers too few are left to be judged: lower known or "
+                "min_questions, or run the federation with more suppliers held out"
             )
         features = measured(
             access.held_out.documents,

@@ -34,7 +34,7 @@ from fedpriv.threat.results import Figure, Number, Result, Table
 from fedpriv.threat.runner import ThreatModel
 from fedpriv.threat.scoring.registry import SCORERS
 from fedpriv.threat.settings import AttackSettings, composed
-from fedpriv.threat.surfaces.base import ONLOOKERS, SURFACES, onlooker
+from fedpriv.threat.surfaces.base import OBSERVERS, SURFACES, observer
 
 ATTACK = "attack"
 ROOT = Path(__file__).parents[2]
@@ -167,7 +167,7 @@ def attack_settings() -> str:
 
 def threat_models() -> str:
     """Returns the attacks by adversary: what each must be granted, what it uses, and claims."""
-    of: dict[str, list[tuple[str, ...]]] = {one.title: [] for one in ONLOOKERS}
+    of: dict[str, list[tuple[str, ...]]] = {one.title: [] for one in OBSERVERS}
     for name, path in catalogue.groups()[ATTACK].items():
         target: Any = import_target(yaml.safe_load(path.read_text("utf-8"))[TARGET])
         if hasattr(target, "access_type"):  # of the attack that it wraps
@@ -176,7 +176,7 @@ def threat_models() -> str:
         wants = list(model.wants.values())
         needs = [kind for kind, optional in wants if not optional]
         audits = [kind.auditor for kind in needs if getattr(kind, "auditor", "")]
-        looking = onlooker(needs)
+        looking = observer(needs)
         who = audits[0] if audits else looking.title if looking else "Anybody"
         of.setdefault(who, []).append(
             (

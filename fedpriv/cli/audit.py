@@ -59,7 +59,7 @@ from fedpriv.cli.command import Command, trust
     type=click.IntRange(0),
     default=3,
     metavar="N",
-    help="Providers that are left out of the data, each by itself, to compare real sums; 0 skips.",
+    help="Suppliers that are left out of the data, each by itself, to compare real sums; 0 skips.",
 )
 @click.option("--json", "in_json", is_flag=True, help="Print JSON.")
 @trust
@@ -76,7 +76,7 @@ def command(
     """Measure the epsilon of a private mechanism, and compare it with the ledger.
 
     Canaries go through the experiment's own strategy, client half, sampling, noise and masking.
-    What an onlooker sees of them gives lower bounds on epsilon. Some providers are left out of the
+    What an observer sees of them gives lower bounds on epsilon. Some providers are left out of the
     data, and what that changes in the clients' sums is compared with what the ledger counts. The
     exit status is 1 if a bound is above what the ledger says, or if the canaries were not seen as
     they must be.

@@ -53,7 +53,7 @@ SECTIONS: dict[str, tuple[tuple[str, str, Callable[[str], Any], str], ...]] = {
         ("colluders", "K", int, "Clients that reveal their noise to the masked server."),
     ),
     "Signal and traffic": (
-        ("units_per_client", "M", float, "Examples or providers that a client holds."),
+        ("units_per_client", "M", float, "Examples or suppliers that a client holds."),
         ("parameters", "D", int, "Parameters that are trained and sent."),
         ("clip_norm", "C", float, "Clip norm of the contribution of one unit (default 1)."),
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedpriv.federation.budget import Answer, epsilon_by_round
 from fedpriv.privacy.accounting.accountants import ACCOUNTANTS
-from fedpriv.privacy.views import VIEWS, rounded_up
+from fedpriv.privacy.views import VIEWS, face, rounded_up
 from fedpriv.report.wording import plural
 
 PLOTTED = 24
@@ -83,8 +83,9 @@ def as_joint_table(answer: Answer) -> str:
     for group in answer["together"]:
         many = len(group["runs"])
         parts += [
-            f"{many} run{'s' * (many > 1)} on the data {group['data'][:16]}, one {group['unit']}, "
-            f"delta {group['delta']:g}: " + ("joint epsilon" if many > 1 else "epsilon"),
+            f"{many} run{'s' * (many > 1)} on the data {group['data'][:16]}, "
+            f"one {face(group['unit'])}, delta {group['delta']:g}: "
+            + ("joint epsilon" if many > 1 else "epsilon"),
             *(f"  {run}" for run in group["runs"]),
             "",
             *_epsilons(group["views"]),

@@ -117,7 +117,7 @@ class Privacy:
         epsilon: the largest ε that the whole run may spend. The noise is found for it, unless the
             strategy names a noise multiplier.
         delta: the δ of (ε, δ)-differential privacy, in (0, 1).
-        view: the onlooker against whom ε must hold (`fedpriv.privacy.views`): "global" is anybody
+        view: the observer against whom ε must hold (`fedpriv.privacy.views`): "global" is anybody
             who sees the global models, "server_masked" the server if updates are masked,
             "server_plain" the server if it sees each update. "paper" computes ε as the papers do,
             which is no guarantee if clients are sampled.

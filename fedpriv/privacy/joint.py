@@ -24,7 +24,7 @@ from fedpriv.privacy.accounting import accountants
 from fedpriv.privacy.accounting.event import History
 from fedpriv.privacy.ledger import Ledger
 from fedpriv.privacy.statement import doubts, grouped
-from fedpriv.privacy.views import VIEWS
+from fedpriv.privacy.views import VIEWS, face
 from fedpriv.runtime import run_files, verify
 from fedpriv.runtime.run_folder import BOOKED, LEDGER, UNITS, NotARunFolder, RunFolder
 
@@ -210,7 +210,7 @@ def _composed(runs: list[_Run], others: list[str]) -> dict[str, Any]:
             shown = "server_plain" if twice else view
             history = run.seen(shown, unit)
             if history is None:
-                known.append(f"{run.path.name}: how much of it is of one {unit} is not known")
+                known.append(f"{run.path.name}: how much of it is of one {face(unit)} is not known")
             histories.append(run.ledger.history(shown) if history is None else history)
         found = accountants.estimates([entry for each in histories for entry in each], delta)
         views[view] = {

@@ -169,7 +169,7 @@ class Budget:
     Args:
         epsilon: the largest ε that the run may spend, at the δ of the mechanism.
         rounds: the number of rounds after which the budget must still hold (T).
-        view: the onlooker against whom the budget must hold: "global" is anybody who sees the
+        view: the observer against whom the budget must hold: "global" is anybody who sees the
             global models, "server_masked" the server if updates are masked, "server_plain" the
             server if it sees each update. "paper" computes ε as the papers do, which is no
             guarantee if clients are sampled.

@@ -15,7 +15,7 @@ from fedpriv.privacy.accounting import accountants, ceiling
 from fedpriv.privacy.accounting.event import ClientThenRecord, History, each_part, merged
 from fedpriv.privacy.individual import Spent
 from fedpriv.privacy.ledger import Group, Ledger
-from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS, rounded_up
+from fedpriv.privacy.views import NOT_A_GUARANTEE, SENTENCES, VIEWS, face, rounded_up
 from fedpriv.runtime import verify
 from fedpriv.runtime.run_folder import BOOKED, LEDGER, RunFolder
 
@@ -24,8 +24,8 @@ UNITS = {
     "question": "one question: all windows of its page beside which it is asked",
     "document": "a whole document: all that is trained on of its pages, and made of them",
     "file": "one file: nothing says which files are of one company, for which ε is larger",
-    "provider": "all documents of one provider, such as the company that issued them",
-    "provider or file": "all documents of one provider, or one file where nothing says whose it is",
+    "provider": "all documents of one supplier, such as the company that issued them",
+    "provider or file": "all documents of one supplier, or one file where nothing says whose it is",
     "client": "all that one client holds",
 }
 OF_CONTINUOUS = (
@@ -256,7 +256,7 @@ def _colluders(ledger: Ledger, delta: float) -> list[Json]:
 
 
 def _given_participation(ledger: Ledger, delta: float) -> Json | None:
-    """Returns ε by PLD for the units of the client that each onlooker has seen most often.
+    """Returns ε by PLD for the units of the client that each observer has seen most often.
 
     The views average over the drawing of clients, like any guarantee that is given in advance. This
     is the ε that remains once the drawn clients are known.
@@ -281,7 +281,7 @@ def summary(content: Mapping[str, Any]) -> list[str]:
         return ["privacy: no ε; the strategy has no mechanism of differential privacy"]
     server = _server(content)
     lines = [
-        f"privacy of one {content['unit']}, ε at δ = {content['delta']:g} (pld): "
+        f"privacy of one {face(content['unit'])}, ε at δ = {content['delta']:g} (pld): "
         f"against the server {_shown(views[server])} ({server}), "
         f"from the global models {_shown(views['global'])}"
     ]
@@ -289,13 +289,13 @@ def summary(content: Mapping[str, Any]) -> list[str]:
         lines.append(_kept(content, server))
     released = views["global"]
     if released["guarantee"] and (most := ceiling.sentence(released.get("ceiling"))):
-        lines.append(f"  any attack on one {content['unit']}, from the global models: {most}")
+        lines.append(f"  any attack on one {face(content['unit'])}, from the global models: {most}")
     own = content["views"]["global"].get("individual") or {}
     if limit := own.get("limit"):
         spent = [e == "inf" or e >= limit * (1 - 1e-6) for e in own["epsilon"].values()]
         lines.append(
-            f"  limit: {limit:g} for each {content['unit']}; of {len(spent)} that were drawn, "
-            f"{sum(spent)} have reached it, and give no more"
+            f"  limit: {limit:g} for each {face(content['unit'])}; of {len(spent)} that were "
+            f"drawn, {sum(spent)} have reached it, and give no more"
         )
     if content["uncovered"]:
         lines.append(f"  not guaranteed, because no ε covers: {'; '.join(content['uncovered'])}")

@@ -51,7 +51,7 @@ SENTENCES = {
     "server_plain": "the server without masking: it sees each update with 1/cohort of the noise",
 }
 OWN_NOISE = (
-    "whoever sees a client's messages: each carries all of the noise, for all onlookers alike"
+    "whoever sees a client's messages: each carries all of the noise, for all observers alike"
 )
 NOT_A_GUARANTEE = "not a guarantee: the records of a client are drawn together"
 NO_COHORT = (
@@ -67,12 +67,12 @@ values per octave, by less than 3 %."""
 
 @dataclass(frozen=True)
 class View:
-    """One release, as one onlooker sees it.
+    """One release, as one observer sees it.
 
     Args:
-        event: the release that the onlooker sees; None where it is not known.
-        guarantee: whether ε of the event holds against the onlooker.
-        note: the onlooker, in a sentence.
+        event: the release that the observer sees; None where it is not known.
+        guarantee: whether ε of the event holds against the observer.
+        note: the observer, in a sentence.
         reason: why there is no event.
     """
 
@@ -224,6 +224,11 @@ def with_shares_known(event: ClientThenRecord, cohorts: Sequence[Cohort], collud
         )
         parts.append((min(1.0, chance), part))
     return parts[0][1] if len(parts) == 1 and parts[0][0] == 1 else OneOf(tuple(parts))
+
+
+def face(unit: str) -> str:
+    """Returns the word for a unit that readers see: papers and code call a supplier a provider."""
+    return unit.replace("provider", "supplier")
 
 
 def rounded_up(epsilon: object, decimals: int = 2) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedpriv.privacy.views import face
 from fedpriv.report.folder import UNREADABLE, Finding
 from fedpriv.report.wording import counted, plain
 from fedpriv.threat import access
@@ -22,22 +23,22 @@ LONGEST = 160
 LONGEST_CLAUSE = 240
 
 
-def onlooker(result: Result) -> str:
+def observer(result: Result) -> str:
     """Returns who is looking, by what the attack was granted."""
     granted = [name for name, given in result.threat_model.items() if given]
-    found = base.onlooker(access.SURFACES[name] for name in granted if name in access.SURFACES)
+    found = base.observer(access.SURFACES[name] for name in granted if name in access.SURFACES)
     return found.who if found else "an adversary"
 
 
 def among_all(findings: Sequence[Finding]) -> list[Finding]:
-    """Returns findings with p-values as of all attacks of one onlooker, strongest first.
+    """Returns findings with p-values as of all attacks of one observer, strongest first.
 
     Who makes several attacks of a kind finds something by luck: what is no leak among all of them
     (Holm 1979) is none here.
     """
     groups: dict[tuple[str, str], list[Finding]] = {}
     for one in findings:
-        groups.setdefault((onlooker(one.result), one.result.kind), []).append(one)
+        groups.setdefault((observer(one.result), one.result.kind), []).append(one)
     found: list[Finding] = []
     for group in groups.values():
         tested = [one for one in group if _p_value(one.result) is not None]
@@ -93,7 +94,9 @@ def answer(findings: Sequence[Finding]) -> str:
         start = f"The attack {plain(ran[0].name)} cannot"
     of = [one.numbers[one.primary] for one in blind if one.primary in one.numbers]
     few = min(of, key=lambda one: one.n, default=None)
-    judged = f": judged on {counted(few.n, few.unit)}, it shows nothing either way" if few else ""
+    judged = (
+        f": judged on {counted(few.n, face(few.unit))}, it shows nothing either way" if few else ""
+    )
     return f"{start} tell whether this run leaks{judged if len(blind) == 1 else ''}."
 
 
@@ -105,8 +108,8 @@ def _leaks(leaks: Sequence[Finding]) -> str:
     told: dict[str, list[str]] = {}
     sentences = []
     for one in list(by_kind.values())[:MOST_LEAKS]:
-        who = onlooker(one.result)
-        others = [o for o in leaks if (onlooker(o.result), o.result.kind) == (who, one.result.kind)]
+        who = observer(one.result)
+        others = [o for o in leaks if (observer(o.result), o.result.kind) == (who, one.result.kind)]
         if clause := plain(one.result.clause, LONGEST_CLAUSE):
             p = _p_value(one.result)
             if one.result.kind == "membership" and len(others) > 1 and p is not None:

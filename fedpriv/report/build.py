@@ -61,8 +61,8 @@ SEE = {
     "loss": "Lower is better. A held-out loss that rises while the training loss falls means that "
     "the model begins to learn its documents by heart.",
     "scores": "Higher is better; 1 is perfect.",
-    "unseen": "The wider the gap between seen and unseen providers, the more the model knows its "
-    "providers by heart, and the more a membership attack has to work with.",
+    "unseen": "The wider the gap between seen and unseen suppliers, the more the model knows its "
+    "suppliers by heart, and the more a membership attack has to work with.",
     "clients": "How many clients answered, failed or did not answer in each round.",
     "other": "Its value in each round that measured it.",
     "seconds": "What a round spends its time on.",
@@ -154,7 +154,7 @@ def _private_parts(run: Run) -> str:
     pages = run.prediction is not None or any(one.pictures for one in run.findings)
     parts = {
         "pages and texts of documents": pages,
-        "names of providers": run.partition is not None,
+        "names of suppliers": run.partition is not None,
         "paths of this computer": bool(run.config_text),
     }
     *first, last = [part for part, there in parts.items() if there] or [""]
@@ -209,7 +209,7 @@ def _panels(groups: MetricGroups) -> Iterator[tuple[str, dict[str, Curve], bool,
         names = [n for n in (measure, *(f"{measure}{end}" for end in ends)) if n in groups.scores]
         curves = _labelled({name: groups.scores[name] for name in names})
         label = metric_label(measure)
-        title = f"{label[:1].upper()}{label[1:]}, seen and unseen providers"
+        title = f"{label[:1].upper()}{label[1:]}, seen and unseen suppliers"
         yield title, curves, True, SEE["unseen"]
     for label, curve in _labelled(groups.others).items():
         yield label, {label: curve}, False, SEE["other"]
@@ -295,7 +295,7 @@ def partition_view(partition: Partition | None) -> dict[str, Any] | None:
     both = len(trained & partition.test.keys())
     documents, providers = sum(partition.test.values()), len(partition.test)
     test = (
-        f"Held out: {counted(documents, 'document')} of {counted(providers, 'provider')}, "
+        f"Held out: {counted(documents, 'document')} of {counted(providers, 'supplier')}, "
         f"{both or 'none'} of which also {'has' if both == 1 else 'have'} training documents."
         if providers
         else "No held-out documents are recorded."

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "epsilon": (
         "ε (epsilon) and δ",
-        "The bound of differential privacy. With or without one provider (or whatever the unit "
+        "The bound of differential privacy. With or without one supplier (or whatever the unit "
         "is), any outcome of the training is at most e^ε times as likely, except with probability "
         "δ. Smaller is more private: at 0.1 nothing much can be learnt, at 8 little is proven, and "
         "∞ promises nothing.",
@@ -23,11 +23,12 @@ GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
         "they differ, quote PLD.",
         ("pld", "rdp", "prv", "gdp", "accountant"),
     ),
-    "provider": (
-        "Provider",
+    "supplier": (
+        "Supplier",
         "Who issued a document, such as the company on an invoice. Its documents say the same name "
-        "and address again and again, so a model remembers it easily.",
-        ("provider", "providers"),
+        "and address again and again, so a model remembers it easily. Papers and settings say "
+        "provider.",
+        ("supplier", "suppliers"),
     ),
     "client": (
         "Client",
@@ -81,7 +82,7 @@ GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
     ),
     "membership": (
         "Member",
-        "A provider (or a document) that the model was trained on. A membership attack tells "
+        "A supplier (or a document) that the model was trained on. A membership attack tells "
         "members from others.",
         ("members", "others", "member"),
     ),
@@ -112,8 +113,8 @@ GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
     ),
     "classifier": (
         "Classifiers of membership",
-        "Ways to decide who is a member, after PFL-DocVQA. azk and kmeans_all split the providers "
-        "into two clusters and need no known member. apk is trained on providers whose membership "
+        "Ways to decide who is a member, after PFL-DocVQA. azk and kmeans_all split the suppliers "
+        "into two clusters and need no known member. apk is trained on suppliers whose membership "
         "is known. log_ratio is by how much training lowered the logarithm of the loss; "
         "apk_log_ratio adds that to apk. cls1 and cls2 use what changed against the public model. "
         "The ensembles (azk_ensemble, apk_ensemble) vote. The endings g1 to g4 name the features "
@@ -132,7 +133,7 @@ GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
     ),
     "questions": (
         "s and n",
-        "s: providers with so few questions are left out. n: how many providers are judged.",
+        "s: suppliers with so few questions are left out. n: how many suppliers are judged.",
         ("s", "n"),
     ),
     "clients-right": (
@@ -196,11 +197,11 @@ GLOSSARY: Mapping[str, tuple[str, str, Sequence[str]]] = {
         ("anls", "Δanls / |m|"),
     ),
     "seen": (
-        "Seen and unseen providers",
-        "Held-out documents of providers that were trained on (seen), and of providers that were "
-        "not (unseen). A large gap between their scores means that the model knows its providers "
+        "Seen and unseen suppliers",
+        "Held-out documents of suppliers that were trained on (seen), and of suppliers that were "
+        "not (unseen). A large gap between their scores means that the model knows its suppliers "
         "by heart.",
-        ("seen providers", "unseen providers"),
+        ("seen suppliers", "unseen suppliers"),
     ),
     "extraction": (
         "E, G and M",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedpriv.privacy.accounting import ceiling
-from fedpriv.privacy.views import rounded_up
+from fedpriv.privacy.views import face, rounded_up
 from fedpriv.report import figures
 from fedpriv.report.folder import Row
 from fedpriv.report.wording import counted
@@ -16,7 +16,7 @@ from fedpriv.threat.results import Table
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "gdp")
 
-ONLOOKERS = {
+OBSERVERS = {
     "paper": "the papers' own accounting",
     "global": "whoever sees the global models",
     "server masked": "the server, which sees sums only",
@@ -31,7 +31,7 @@ SPENT = (
 
 @dataclass(frozen=True)
 class Promise:
-    """What is promised against one onlooker.
+    """What is promised against one observer.
 
     Attributes:
         view: name of the view.
@@ -61,7 +61,7 @@ def privacy_view(ledger: Row | None) -> dict[str, Any] | None:
 
 
 def promised(view: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the unit and a `Promise` for each onlooker there is; None where nothing is promised.
+    """Returns the unit and a `Promise` for each observer there is; None where nothing is promised.
 
     Args:
         view: of `privacy_view`.
@@ -74,7 +74,7 @@ def promised(view: Mapping[str, Any] | None) -> dict[str, Any] | None:
             epsilon = next((e for e in row["epsilons"] if e != "–"), "–")
             size = float(epsilon) if epsilon not in "–∞" else math.inf
             sure = row["guarantee"] and math.isfinite(size)
-            name = ONLOOKERS.get(row["name"], row["name"])
+            name = OBSERVERS.get(row["name"], row["name"])
             rows.append(Promise(row["name"], name, epsilon, size, sure))
     # The papers' accounting is nobody's view: it comes last.
     rows.sort(key=lambda row: row.view == "paper")
@@ -92,7 +92,7 @@ def planned(budget: Row | None) -> dict[str, Any] | None:
             return None
         server = "server_masked" if budget.get("masked") else "server_plain"
         rows = [
-            (ONLOOKERS[view.replace("_", " ")], rounded_up(budget["views"][view]["pld"]))
+            (OBSERVERS[view.replace("_", " ")], rounded_up(budget["views"][view]["pld"]))
             for view in ("global", server)
             if budget["views"][view]["pld"] is not None
         ]
@@ -100,7 +100,7 @@ def planned(budget: Row | None) -> dict[str, Any] | None:
         noise, rounds, delta = (f"{float(number):.4g}" for number in numbers)
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    unit, strategy = str(budget.get("unit") or "provider"), str(budget.get("strategy") or "")
+    unit, strategy = face(str(budget.get("unit") or "provider")), str(budget.get("strategy") or "")
     return {
         "strategy": strategy,
         "unit": unit,
@@ -119,7 +119,7 @@ def _view_of(ledger: Row) -> dict[str, Any]:
         "delta": ledger.get("delta"),
         "accountants": ACCOUNTANTS,
         "rows": [_row(name, view) for name, view in views.items()],
-        "unit": ledger.get("unit") or "example",
+        "unit": face(ledger.get("unit") or "example"),
         "larger": [
             {
                 "name": name,
@@ -181,9 +181,9 @@ def _individual(ledger: Row) -> dict[str, Any] | None:
     sizes = {n: math.inf if e == "inf" else float(e) for n, e in told["epsilon"].items()}
     order = sorted(sizes, key=lambda name: -sizes[name])
     least, middle, most = (rounded_up(told["epsilon"][order[i]]) for i in (-1, len(order) // 2, 0))
-    unit, limit = ledger.get("unit") or "unit", told.get("limit")
+    unit, limit = face(ledger.get("unit") or "unit"), told.get("limit")
     sentence = (
-        f"What each {unit} that was drawn has spent by itself, against {ONLOOKERS[words(view)]}: ε "
+        f"What each {unit} that was drawn has spent by itself, against {OBSERVERS[words(view)]}: ε "
         f"{least} at least, {middle} at the median, {most} at most."
     )
     if limit:

@@ -273,7 +273,7 @@ def _partition(partition: Partition | None, clean: Callable[[str], str]) -> Part
     for held in partition.clients.values():
         trained.update(held)
     order = sorted({*trained, *partition.test}, key=lambda name: (-trained[name], name))
-    number = {provider: f"provider {place}" for place, provider in enumerate(order, 1)}
+    number = {provider: f"supplier {place}" for place, provider in enumerate(order, 1)}
     method = re.sub(r"'[^']*'|\"[^\"]*\"", "…", partition.method)
     return Partition(
         public_name(method, "a partition that is left out here", clean),

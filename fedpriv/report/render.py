@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fedpriv.privacy.views import face
 from fedpriv.report import figures
 from fedpriv.report.figures import Chart
 from fedpriv.report.folder import PICTURES, Finding
@@ -180,7 +181,7 @@ def numbers_table(result: Result) -> Table | None:
         value, control, least = ("—" if x is None else f"{x:.3g}" for x in cells)
         between = "—" if one.interval is None else "{:.3g} to {:.3g}".format(*one.interval)
         p = "—" if one.p_value is None else f"{one.p_value:.2g}"
-        rows.append((name, value, between, counted(one.n, one.unit), control, p, least))
+        rows.append((name, value, between, counted(one.n, face(one.unit)), control, p, least))
     return Table(
         ("number", "value", "95 % interval", "of", "control", "p", "could have shown"),
         tuple(rows),
@@ -333,6 +334,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["plain"] = plain
+    environment.filters["face"] = face
     environment.filters["term"] = term
     return environment
 

@@ -78,7 +78,7 @@ def metric_label(name: str) -> str:
     """
     for group in ("seen", "unseen"):
         if name.endswith(f"_{group}") and name != f"_{group}":
-            return f"{metric_label(name.removesuffix(f'_{group}'))} ({group} providers)"
+            return f"{metric_label(name.removesuffix(f'_{group}'))} ({group} suppliers)"
     known = {"loss": "held-out loss", "f1": "F1", "anls": "ANLS", "auc": "AUC"}
     return known.get(name) or name.replace("_", " ").strip() or "unnamed"
 

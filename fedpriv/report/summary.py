@@ -112,7 +112,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
         return [(f"{sampled}", "clients in the largest round")] if sampled else []
     numbers = {
         "client": len(part.clients),
-        "provider": len({name for held in part.clients.values() for name in held}),
+        "supplier": len({name for held in part.clients.values() for name in held}),
         "training document": sum(sum(held.values()) for held in part.clients.values()),
         "held-out document": sum(part.test.values()),
     }

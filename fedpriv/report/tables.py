@@ -38,9 +38,9 @@ class RunFolder(run_folder.RunFolder):
 
     @property
     def ledger(self) -> pd.DataFrame:
-        """ε of ledger.json by onlooker and accountant; infinity where nothing is promised.
+        """ε of ledger.json by observer and accountant; infinity where nothing is promised.
 
-        The index `view` has who is looking; `applies` says whether there is such an onlooker in
+        The index `view` has who is looking; `applies` says whether there is such an observer in
         this run, `guarantee` whether ε is a guarantee.
         """
         with self.making_sense_of(LEDGER):

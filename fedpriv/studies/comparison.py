@@ -1,4 +1,4 @@
-"""Several runs side by side: utility, ε for each onlooker, and the verdict of each attack.
+"""Several runs side by side: utility, ε for each observer, and the verdict of each attack.
 
 Runs that differ in nothing but their seed are one row, with the interval over the seeds. Scores are
 set side by side only where the held-out documents are the same for each seed that two rows share.
@@ -171,7 +171,7 @@ class Comparison:
     Attributes:
         table: a row for each setting, by its label. A metric has its mean over the seeds under its
             name and the ends of the interval under `NAME.low` and `NAME.high`, and so has each
-            attack the number that its verdict rests on. `epsilon` is the largest of all onlookers.
+            attack the number that its verdict rests on. `epsilon` is the largest of all observers.
             Scores of rows with different letters under `held_out` are of different documents.
         html: the page.
         figure: the figure as SVG; "" where there is nothing to draw.
@@ -488,7 +488,7 @@ def _size(promise: Promise) -> float:
 
 
 def table(rows: Sequence[Seeds], names: Sequence[str]) -> Table:
-    """Returns the utility of each row and its ε for each onlooker."""
+    """Returns the utility of each row and its ε for each observer."""
     views = {p.view: p.name for row in rows for run in row.runs for p in run.promises.values()}
     cells = []
     for row in rows:

@@ -104,7 +104,7 @@ class MembershipScores:
             if not isinstance(values, np.ndarray) or values.shape != (len(self.providers),):
                 raise ValueError(
                     f"MembershipScores.{name}: got {values!r:.80}, expected an array of "
-                    f"{len(self.providers)} numbers, one for each provider"
+                    f"{len(self.providers)} numbers, one for each supplier"
                 )
 
 

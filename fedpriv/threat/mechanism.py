@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 
 from fedpriv.federation.audit.mechanism import ASSUMES, Audit
-from fedpriv.privacy.views import rounded_up
+from fedpriv.privacy.views import face, rounded_up
 from fedpriv.runtime.run_folder import AUDIT, RunFolder
 from fedpriv.threat.results import (
     CANNOT_TELL,
@@ -33,7 +33,7 @@ def as_result(audit: Audit) -> Result:
     )
     headings = ("view", "ledger", "σ-fit", "counting", "one run", "releases", "canaries")
     note = (
-        f"Lower bounds on ε of one {audit.unit} at δ = {audit.delta:g}, each with "
+        f"Lower bounds on ε of one {face(audit.unit)} at δ = {audit.delta:g}, each with "
         f"{audit.confidence:.0%} confidence, beside the ledger's ε of a client that was in so many "
         "releases"
     )

@@ -159,7 +159,7 @@ def test_an_audit_sees_what_is_keyed_by_a_rank(strategy, monkeypatch):
     assert audit.contradicted
     assert audit.moved > 1.1
     assert "ALARM" in audit.lines()[0]
-    assert "without one provider" in audit.lines()[-1]
+    assert "without one supplier" in audit.lines()[-1]
     assert not audit_mechanism(federation, 3, axes=1 << 12).contradicted  # its canaries cannot
 
 

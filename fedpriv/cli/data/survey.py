@@ -174,10 +174,10 @@ def _span(low: int, high: int) -> str:
 
 
 def _provider_rows(providers: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows = [("providers", f"{providers['count']:,}")]
+    rows = [("suppliers", f"{providers['count']:,}")]
     by_size = providers["of_at_least"]
     if not any(group["providers"] for group in by_size.values()):
-        alone = ("", "every document has a provider of its own")
+        alone = ("", "every document has a supplier of its own")
         return [*rows, alone] if providers["count"] else rows
     for size, group in by_size.items():
         documents = f"{group['documents']:,} documents in all"
@@ -192,9 +192,9 @@ def _client_rows(clients: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("clients", f"{clients['count']:,}, each with the documents that name it")]
     if shared := clients["shared_providers"]:
         lies = (
-            f"{counted(len(shared), 'provider')} at several of them, which mechanisms that protect"
+            f"{counted(len(shared), 'supplier')} at several of them, which mechanisms that protect"
         )
-        rows.append(("", f"{lies} providers refuse (fl_provider_dp):"))
+        rows.append(("", f"{lies} suppliers refuse (fl_provider_dp):"))
         lines = first_lines([f"{name}: {', '.join(at)}" for name, at in shared.items()])
         rows += [("", f"  {line}") for line in lines]
     return rows

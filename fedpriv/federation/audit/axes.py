@@ -42,7 +42,7 @@ class HasAxes(Protocol):
 
         Args:
             axes: m. The vectors that are sent have m elements, or m for each step whose noise an
-                onlooker is assumed to see.
+                observer is assumed to see.
         """
 
     def steepest(self, clip_norm: float, method: Way) -> Client:

@@ -186,7 +186,7 @@ class Audit:
             )
         if self.left_out:
             told.append(
-                f"audit: without one provider, a sum of real examples moved by {self.moved:.4g} "
+                f"audit: without one supplier, a sum of real examples moved by {self.moved:.4g} "
                 f"times what the ledger counts for it at most ({self.left_out} tried)"
             )
         return [*alarms, *told]
@@ -292,7 +292,7 @@ def audit_mechanism(
     apart = list[float]()
     for moved in neighbours(federation, _bare(federation, bands=True), left_out):
         apart.append(moved)
-        tell(f"audit: {len(apart)} of {left_out} providers left out, each by itself")
+        tell(f"audit: {len(apart)} of {left_out} suppliers left out, each by itself")
     return Audit(
         views,
         mechanism.unit,

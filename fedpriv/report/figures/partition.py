@@ -108,6 +108,6 @@ def _blocks(
     ]
     rest = ordered[most:]
     if rest:
-        label = counted(len(rest), "further provider")
+        label = counted(len(rest), "further supplier")
         blocks.append(Block(label, sum(held[provider] for provider in rest), SHADES))
     return tuple(blocks)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from fedpriv.privacy.views import face
 from fedpriv.studies.assessing.assessed import Assessed
 from fedpriv.studies.assessing.effects import LEAKS, LEAKS_LESS, STOPS
 
@@ -110,11 +111,6 @@ def _silence(found: Assessed) -> Iterator[str]:
             "Do not take this for safety: no attack was shown to succeed, but others may, or these "
             "with more documents."
         )
-
-
-def face(unit: str) -> str:
-    """Returns the word for a protected unit that a reader who is no researcher sees."""
-    return "supplier" if unit == "provider" else unit
 
 
 RULES: tuple[tuple[Callable[[Assessed], Iterator[str]], str], ...] = (

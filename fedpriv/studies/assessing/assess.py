@@ -37,7 +37,7 @@ from fedpriv.threat import access
 from fedpriv.threat.attack import NotApplicable
 from fedpriv.threat.runner import ThreatModel
 from fedpriv.threat.scoring.registry import SCORERS
-from fedpriv.threat.surfaces.base import onlooker
+from fedpriv.threat.surfaces.base import observer
 
 OURS = {
     "seed": "write seeds=[0,1], with the numbers that you want",
@@ -334,7 +334,7 @@ def _withheld(
         if reason := keeps(name):
             return f"keep={name}: {reason}", ""
     kept.update(keepers)
-    return "", who.name if (who := onlooker(needed)) else "model"
+    return "", who.name if (who := observer(needed)) else "model"
 
 
 def options(

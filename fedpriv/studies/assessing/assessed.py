@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from pydantic import TypeAdapter
 
-from fedpriv.privacy.views import rounded_up
+from fedpriv.privacy.views import face, rounded_up
 from fedpriv.report.wording import aligned, as_markdown, plain
 from fedpriv.studies.assessing.effects import CANNOT_TELL, LEAKS, LEAKS_LESS, STOPS
 from fedpriv.studies.assessing.outlook import Outlook
@@ -395,7 +395,7 @@ def markdown(found: Assessed) -> str:
         )
         state = f", {row.state}" if row.state else ""
         utility = f"{row.utility}{state}" if row.utility else "refused"
-        told = f"{epsilon} for one {row.unit}" if epsilon else "∞"
+        told = f"{epsilon} for one {face(row.unit)}" if epsilon else "∞"
         rows.append([row.title if row.defence == NONE else f"`{row.defence}`", utility, told])
         for name in found.columns:
             cell, value = row.cell(name), ""

@@ -110,8 +110,8 @@ def _redact(found: Assessed, folder: Path) -> Assessed:
     attacks = renamed([*found.attacks, *found.withheld], "attack", clean)
     shielded = [row.defence for row in found.rows if row.defence != NONE]
     defences = renamed(shielded, "defence", clean)
-    onlookers = [*found.adversaries, *(cell.adversary for _, cell in found.cells)]
-    adversaries = renamed(onlookers, "adversary", clean)
+    observers = [*found.adversaries, *(cell.adversary for _, cell in found.cells)]
+    adversaries = renamed(observers, "adversary", clean)
 
     def cell_of(cell: Cell) -> Cell:
         return Cell(

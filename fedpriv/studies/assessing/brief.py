@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedpriv.privacy.views import rounded_up
+from fedpriv.privacy.views import face, rounded_up
 from fedpriv.report.folder import partition_of
 from fedpriv.report.redaction import stamp
 from fedpriv.report.render import page
@@ -18,7 +18,7 @@ from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies.assessing import assessment
-from fedpriv.studies.assessing.advice import advice, face
+from fedpriv.studies.assessing.advice import advice
 from fedpriv.studies.assessing.assessed import NONE, Assessed
 from fedpriv.studies.trials import PLAN, RUNS
 from fedpriv.threat.results import Table

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from fedpriv.privacy.views import face
 from fedpriv.studies.estimate import EDGE, Over, reach
 from fedpriv.threat.statistics import LEVEL
 
@@ -37,7 +38,7 @@ def verdict_of(
         if leaks:
             return LEAKS, "it succeeds", None
         least = effect.detectable(looks)
-        power = f"so few {effect.unit or 'unit'}s hardly show one, however large it is"
+        power = f"so few {face(effect.unit) or 'unit'}s hardly show one, however large it is"
         if least is not None:
             power = f"{least:.2g} or more would have been shown"
         more = _more(effect.n, effect.gain, max(effect.below, effect.above), looks)

@@ -145,7 +145,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Onlooker:
+class Observer:
     """An adversary: who it is, and the ledger's view that holds against it."""
 
     who: str
@@ -176,7 +176,7 @@ class Assessment:
     defences: tuple[Defence, ...]
     attacks: tuple[Asked, ...]
     seeds: tuple[int, ...]
-    adversaries: Mapping[str, Onlooker]
+    adversaries: Mapping[str, Observer]
     trainings: tuple[Training, ...]
     command: str
     hours: float | None = None
@@ -233,7 +233,7 @@ class Matrix:
         keepers: settings of what a training keeps for attacks, by keeper.
     """
 
-    adversaries: Mapping[str, Onlooker]
+    adversaries: Mapping[str, Observer]
     defences: Mapping[str, Mapping[str, Any]]
     attacks: Mapping[str, Mapping[str, Any]]
     usual: Mapping[str, Any]
@@ -258,7 +258,7 @@ class Matrix:
             for key, value in entries.items():
                 both = isinstance(value, dict) and key in matrix[section]
                 matrix[section][key] = {**matrix[section][key], **value} if both else value
-        who = {name: Onlooker(**one) for name, one in matrix.pop("adversaries").items()}
+        who = {name: Observer(**one) for name, one in matrix.pop("adversaries").items()}
         return cls(who, **matrix)
 
     def defence(self, text: str) -> Defence | None:

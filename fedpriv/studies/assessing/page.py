@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from fedpriv.privacy.views import rounded_up
+from fedpriv.privacy.views import face, rounded_up
 from fedpriv.report.figures import Chart
 from fedpriv.report.figures.canvas import colour, legible, style, svg
 from fedpriv.report.render import page
@@ -80,7 +80,7 @@ def _adversaries(found: Assessed) -> Table:
             f"{view.replace('_', ' ')} {math.floor(bound * 1000) / 1000:.3f} of {_shown(ledger)}"
             for view, (bound, ledger) in row.measured.items()
         ]
-        rows.append((row.title, row.unit or "—", *cells, ", ".join(bounds) or "—"))
+        rows.append((row.title, face(row.unit) or "—", *cells, ", ".join(bounds) or "—"))
     return Table(
         (
             "defence",

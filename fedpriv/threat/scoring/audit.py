@@ -75,13 +75,13 @@ def score_canaries(claims: Sequence[CanaryGuesses], scoring: Scoring) -> Result:
 def bound_in_words(audit: Mapping[str, Any]) -> str:
     """Returns what `audit_metrics` shows of ε, beside what the ledger claims, in one sentence."""
     claimed = audit["epsilon_claimed_provider"][audit["view"]]
-    says = {"inf": "promises nothing", None: "says nothing of a provider"}
-    ledger = says.get(claimed) or f"claims ε ≤ {rounded_up(claimed)} of a provider"
+    says = {"inf": "promises nothing", None: "says nothing of a supplier"}
+    ledger = says.get(claimed) or f"claims ε ≤ {rounded_up(claimed)} of a supplier"
     if doubts := "; ".join(audit["doubts"]):
         ledger = f"{ledger} (in doubt: {doubts})"
     least = math.floor(audit["epsilon_lower"] * 100) / 100
     return (
-        f"ε ≥ {least:.2f} of a provider with {audit['confidence']:.0%} "
+        f"ε ≥ {least:.2f} of a supplier with {audit['confidence']:.0%} "
         f"confidence ({audit['right']} of {audit['guesses']} guesses on "
         f"{audit['canaries']} canaries are right; with all of them right it would be "
         f"{audit['epsilon_ceiling']:.3g}; δ = {audit['delta']:g}); in the view "
@@ -193,7 +193,7 @@ def _counts(
     ]
     if not planted:
         raise ValueError(
-            f"none of the {len(guessed.providers)} providers is a canary: run the federation with "
+            f"none of the {len(guessed.providers)} suppliers is a canary: run the federation with "
             "data.canaries=20, or more, so that there are coins to guess"
         )
     made = [(guess == MEMBER, member) for guess, member in planted if guess != NO_GUESS]

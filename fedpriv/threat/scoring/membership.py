@@ -45,16 +45,16 @@ class Judged:
         if shapes != [(n,)] * 3:
             raise ValueError(
                 f"members, scores and guesses have the shapes {shapes}: expected {(n,)}, one value "
-                "for each provider"
+                "for each supplier"
             )
         if len(set(self.providers)) < n:
-            raise ValueError("a provider is judged twice in one trial: expected each once")
+            raise ValueError("a supplier is judged twice in one trial: expected each once")
         members = int(np.sum(self.members))
         if not 0 < members < n:
             missing = "non-members" if members else "members"
             raise ValueError(
-                f"there are no {missing} among the {n} providers to be judged: nothing can be told "
-                "apart; hold out some providers, or judge more of them"
+                f"there are no {missing} among the {n} suppliers to be judged: nothing can be told "
+                "apart; hold out some suppliers, or judge more of them"
             )
         if not np.isfinite(self.scores).all():
             wrong = self.scores[~np.isfinite(self.scores)][0]

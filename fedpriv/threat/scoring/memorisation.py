@@ -168,7 +168,7 @@ def tables(found: Scores) -> tuple[Table, Table]:
         TITLE,
         "Pages of members and of others, the share that is answered exactly, and ANLS, with "
         "intervals over providers. p: of the "
-        "difference between the shares on pages without a clue left, by exchanging providers, "
+        "difference between the shares on pages without a clue left, by exchanging suppliers, "
         "corrected for the number of keys.",
         public=True,
     ), Table(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedpriv.federation.membership_table import TrainingMembership
+from fedpriv.privacy.views import face
 from fedpriv.threat.access import HeldOutDocuments
 from fedpriv.threat.claims import MembershipScores
 from fedpriv.threat.results import CANNOT_TELL, Figure, Number, Result, Table
@@ -33,8 +34,8 @@ HEADINGS = (
 )
 NOTE = (
     "The first row is the one to quote; the p-values of the others are corrected for their number. "
-    "s: providers with so few questions are left out; n: those that were judged. "
-    "Prior: what a constant guess gets. In brackets: 95 % intervals, over providers and over draws "
+    "s: suppliers with so few questions are left out; n: those that were judged. "
+    "Prior: what a constant guess gets. In brackets: 95 % intervals, over suppliers and over draws "
     "of the known ones. With fewer than 100 non-members, the TPR is that at no false alarm."
 )
 
@@ -85,7 +86,7 @@ def score_membership(claims: Sequence[MembershipScores], scoring: Scoring) -> Re
 def clause(auc: Number) -> str:
     """Returns what somebody can do who tells members apart as well as that."""
     told = f"{percent(auc.value)} of pairs are told apart, 50% by guessing"
-    return f"tell which {auc.unit}s were trained on ({told})" if auc.value > 0.5 else ""
+    return f"tell which {face(auc.unit)}s were trained on ({told})" if auc.value > 0.5 else ""
 
 
 def headline(classifier: str, auc: Number, shown: str) -> str:
@@ -110,7 +111,7 @@ def classifiers(
     for claim in claims:
         if unknown := [provider for provider in claim.providers if provider not in parts]:
             raise ValueError(
-                f"{claim.classifier} scores providers that the run does not know: "
+                f"{claim.classifier} scores suppliers that the run does not know: "
                 f"{', '.join(unknown[:5])}; take the names of HeldOutDocuments.documents"
             )
         few = claim.split.min_questions if claim.split else 0
@@ -241,5 +242,5 @@ def roc_figures(claims: Sequence[MembershipScores], parts: Parts) -> tuple[Figur
             curves[claim.classifier] = [false.tolist(), true.tolist()]
     title = "Members found (TPR) by false alarms (FPR)"
     if any(claim.split is not None for claim in claims):
-        title += ", with the first draw of the known providers"
+        title += ", with the first draw of the known suppliers"
     return (Figure("roc", title, {"curves": curves}, TITLE),)

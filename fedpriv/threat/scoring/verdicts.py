@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpriv.privacy.views import face
 from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Number
 from fedpriv.threat.statistics import (
     CONFIDENCE,
@@ -123,7 +124,7 @@ def in_words(primary: Number, said: str, remedy: str = "") -> str:
         said: its value and what it is, such as "AUC 0.81".
         remedy: how many units would tell more, where these tell nothing.
     """
-    where = f"{said} on {primary.n:,} {primary.unit}{'s' * (primary.n != 1)}"
+    where = f"{said} on {primary.n:,} {face(primary.unit)}{'s' * (primary.n != 1)}"
     if primary.control is None or primary.p_value is None:
         return where
     against = f"{where}, against {primary.control:.3g} without a leak"
@@ -133,6 +134,6 @@ def in_words(primary: Number, said: str, remedy: str = "") -> str:
     could = (
         f"{primary.detectable:.2g} or more would have been shown"
         if primary.detectable is not None
-        else f"so few {primary.unit}s hardly show a leak, however large it is"
+        else f"so few {face(primary.unit)}s hardly show a leak, however large it is"
     )
     return f"{against}, p {primary.p_value:.2g}; {could}{f'; {remedy}' if remedy else ''}"

@@ -37,7 +37,7 @@ WINDOWS = "fields/windows"
 
 
 @dataclass(frozen=True)
-class Onlooker:
+class Observer:
     """Somebody who attacks.
 
     Attributes:
@@ -51,43 +51,43 @@ class Onlooker:
     title: str
 
 
-COLLUDING = Onlooker(
+COLLUDING = Observer(
     "colluding", "the server, told by colluding clients,", "The server, with clients that collude"
 )
-SERVER = Onlooker("server", "the server", "The server, honest but curious")
-RECEIVER = Onlooker(
+SERVER = Observer("server", "the server", "The server, honest but curious")
+RECEIVER = Observer(
     "model", "whoever holds the model", "Whoever receives global models, with their weights"
 )
-HOLDER = Onlooker(
+HOLDER = Observer(
     "model", "whoever holds the model", "Whoever has the final model, with its weights"
 )
-ASKER = Onlooker(
+ASKER = Observer(
     "model",
     "whoever can query the model",
     "Whoever can ask the final model, and sees confidence and loss",
 )
-READER = Onlooker(
+READER = Observer(
     "answers",
     "whoever can query the model",
     "Whoever can ask the final model, and sees answers alone",
 )
-ONLOOKERS = (COLLUDING, SERVER, RECEIVER, HOLDER, ASKER, READER)
+OBSERVERS = (COLLUDING, SERVER, RECEIVER, HOLDER, ASKER, READER)
 """Who has more comes first."""
 
 
 class Surface:
     """Something that an adversary may use. A run grants it, or says why not.
 
-    A subclass says of itself, as in ``class Replies(Surface, onlooker=READER)``:
+    A subclass says of itself, as in ``class Replies(Surface, observer=READER)``:
 
     Attributes:
-        onlooker: who has it; None where anybody may.
+        observer: who has it; None where anybody may.
         keeper: what a run must keep for it, as in `keep=transcript`; "" for nothing.
         auditor: who alone has it, as a heading: not an adversary, but somebody who measures.
         takes: the settings that it depends on.
     """
 
-    onlooker: ClassVar[Onlooker | None] = None
+    observer: ClassVar[Observer | None] = None
     keeper: ClassVar[str] = ""
     auditor: ClassVar[str] = ""
     takes: ClassVar[type[AttackSettings]] = AttackSettings
@@ -127,10 +127,10 @@ SURFACES: dict[str, type[Surface]] = {}
 """By name, as a result knows them; `fedpriv.threat.access` has ours."""
 
 
-def onlooker(kinds: Iterable[type]) -> Onlooker | None:
+def observer(kinds: Iterable[type]) -> Observer | None:
     """Returns who has all of these; None where nothing of it says."""
-    has = {getattr(kind, "onlooker", None) for kind in kinds}
-    return next((one for one in ONLOOKERS if one in has), None)
+    has = {getattr(kind, "observer", None) for kind in kinds}
+    return next((one for one in OBSERVERS if one in has), None)
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class BatchKnowledge(Surface, onlooker=SERVER, keeper="transcript", takes=BatchSettings):
+class BatchKnowledge(Surface, observer=SERVER, keeper="transcript", takes=BatchSettings):
     """What the adversary knows of the batches behind the messages, as the assumptions grant it.
 
     Attributes:

@@ -70,14 +70,14 @@ class KeepHeldOut:
         if not asked:
             found.append("no held-out document has a question: take data with questions")
         elif len(asked) == 1:
-            found.append(f"only one provider is held out, {asked.pop()!r}: there is nobody to tell")
+            found.append(f"only one supplier is held out, {asked.pop()!r}: there is nobody to tell")
         elif not any(not bound.parts[provider].member for provider in asked):
             found.append(
-                "every held-out document is of a provider that is trained on: set data.test.unseen "
-                "to the share of the providers that shall not be, or data.canaries"
+                "every held-out document is of a supplier that is trained on: set data.test.unseen "
+                "to the share of the suppliers that shall not be, or data.canaries"
             )
         elif not any(bound.parts[provider].member for provider in asked):
-            found.append("no held-out document is of a provider that is trained on")
+            found.append("no held-out document is of a supplier that is trained on")
         if self.duplicates == "refuse" and (twice := _duplicates(bound)):
             found.append(
                 f"{len(twice)} held-out pages are also trained on, or another provider's, pixel by "
@@ -325,7 +325,7 @@ def _answerable(run: AttackedRun, *, canaries: bool) -> Documents:
     run.left_out.update(
         {
             "questions without an accepted answer": every - asked,
-            "providers without an answerable question": len(of_kind) - len(documents),
+            "suppliers without an answerable question": len(of_kind) - len(documents),
             "duplicate pages": kept.duplicates_dropped,
         }
     )
@@ -355,9 +355,9 @@ def require_both_kinds(documents: Documents, parts: Mapping[str, TrainingMembers
     members = sum(parts[provider].member for provider in documents)
     if len(documents) < 2 or members in (0, len(documents)):
         raise NotGranted(
-            f"members (trained on) are {members} of {len(documents)} providers with questions, and "
+            f"members (trained on) are {members} of {len(documents)} suppliers with questions, and "
             "the attack needs at least one member and one non-member",
-            "data.test.unseen, which holds whole providers back, and data.test.fraction, which "
+            "data.test.unseen, which holds whole suppliers back, and data.test.fraction, which "
             "holds back documents of the others",
         )
 
@@ -390,5 +390,5 @@ def _counted(documents: Documents) -> str:
     count = sum(map(len, documents.values()))
     return (
         f"the adversary holds {count} document{'s' * (count != 1)} of {len(documents)} "
-        f"provider{'s' * (len(documents) != 1)} with questions and answers"
+        f"supplier{'s' * (len(documents) != 1)} with questions and answers"
     )

@@ -117,7 +117,7 @@ class Architecture(Surface):
         """Always."""
 
 
-class BlackBox(Surface, onlooker=READER, takes=AnswerSettings):
+class BlackBox(Surface, observer=READER, takes=AnswerSettings):
     """A model that answers, and says nothing else.
 
     Args:
@@ -143,7 +143,7 @@ class BlackBox(Surface, onlooker=READER, takes=AnswerSettings):
         run.require(FINAL)
 
 
-class GreyBox(BlackBox, onlooker=ASKER):
+class GreyBox(BlackBox, observer=ASKER):
     """A model that also says how sure it is, and what its loss is on the accepted answer.
 
     Args:
@@ -226,7 +226,7 @@ class PublicModel(Surface, takes=StartSettings):
 
 
 @dataclass(frozen=True)
-class WhiteBox(Surface, onlooker=HOLDER):
+class WhiteBox(Surface, observer=HOLDER):
     """One model of the run with its weights.
 
     Attributes:
@@ -257,7 +257,7 @@ class WhiteBox(Surface, onlooker=HOLDER):
 
 
 @dataclass(frozen=True)
-class ModelSeries(Surface, onlooker=RECEIVER, takes=SeriesSettings):
+class ModelSeries(Surface, observer=RECEIVER, takes=SeriesSettings):
     """The models that the setting `target` names, one or several.
 
     Attributes:

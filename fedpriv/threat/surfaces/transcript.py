@@ -127,7 +127,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Transcript(Surface, onlooker=SERVER, keeper="transcript", takes=TranscriptSettings):
+class Transcript(Surface, observer=SERVER, keeper="transcript", takes=TranscriptSettings):
     """What the server saw of a run, as far as it was kept.
 
     Attributes:
@@ -177,7 +177,7 @@ class Transcript(Surface, onlooker=SERVER, keeper="transcript", takes=Transcript
 
 
 @dataclass(frozen=True)
-class ColludingTranscript(Transcript, onlooker=COLLUDING):
+class ColludingTranscript(Transcript, observer=COLLUDING):
     """What the server saw, and the updates that colluding clients told it."""
 
     @classmethod

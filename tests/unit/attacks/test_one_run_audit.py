@@ -168,7 +168,7 @@ def test_only_guesses_on_canaries_count():
 
 
 def test_without_canaries_it_says_how_to_plant_some():
-    with pytest.raises(ValueError, match=r"none of the 1 providers is a canary.*data\.canaries="):
+    with pytest.raises(ValueError, match=r"none of the 1 suppliers is a canary.*data\.canaries="):
         audit_metrics(scores_of({"plain": MEMBER}), PARTS, None)
 
 
@@ -238,9 +238,9 @@ def test_examples_are_no_providers():
 @pytest.mark.parametrize(
     ("view", "says"),
     [
-        ("server_plain", "the ledger claims ε ≤ 2.00 of a provider"),
+        ("server_plain", "the ledger claims ε ≤ 2.00 of a supplier"),
         ("global", "the ledger promises nothing"),
-        ("paper", "the ledger says nothing of a provider"),
+        ("paper", "the ledger says nothing of a supplier"),
     ],
 )
 def test_an_audit_is_told_beside_the_ledger(view, says):
@@ -249,7 +249,7 @@ def test_an_audit_is_told_beside_the_ledger(view, says):
     ledger["views"]["global"]["pld"] = "inf"
     ledger["views"]["paper"] = {}
     line = bound_in_words(audit_metrics(guessed, parts, ledger, view=view))
-    assert line.startswith("ε ≥ 2.97 of a provider with 95% confidence (60 of 60 guesses on ")
+    assert line.startswith("ε ≥ 2.97 of a supplier with 95% confidence (60 of 60 guesses on ")
     assert "are right; with all of them right it would be 2.97; δ = " in line
     assert says in line
     assert ("THE CLAIM IS BROKEN" in line) == (view == "server_plain")

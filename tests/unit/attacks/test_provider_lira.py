@@ -95,14 +95,14 @@ def test_a_provider_with_one_document_is_asked_about_all_the_same(tmp_path):
     model = trained([page for name in members for page in own[name]])
     held = {p: pages[:1] if p in ("p00", "p01") else pages for p, pages in held.items()}
     verdict, notes = judged(tmp_path, held, model)
-    assert "2 providers have one document" in notes[-1]
+    assert "2 suppliers have one document" in notes[-1]
     scores = dict(zip(verdict.providers, verdict.scores, strict=True))
     assert scores["p00"] > 0 > scores["p01"]
 
 
 def test_what_is_missing_is_said(tmp_path):
     held, _ = documents_of(providers=4, documents=1)
-    with pytest.raises(NotApplicable, match="no provider has two documents"):
+    with pytest.raises(NotApplicable, match="no supplier has two documents"):
         judged(tmp_path, held, Pointer())
 
 

@@ -80,7 +80,7 @@ def test_a_population_keeps_the_false_alarms_that_were_asked_for(tmp_path, monke
     taken = {p for p, g in zip(held, claim.guesses, strict=True) if g == MEMBER}
     assert len(taken & members) > 8
     assert len(taken - members) < 5
-    assert "90% of 40 providers that nobody trained on" in notes[-1]
+    assert "90% of 40 suppliers that nobody trained on" in notes[-1]
     nobody, _ = judged(tmp_path, held, Pointer(), **settings)
     assert (nobody.guesses == MEMBER).sum() < 8
 
@@ -108,7 +108,7 @@ def test_a_final_model_that_has_diverged_is_not_judged(tmp_path, wrong):
 def test_fewer_than_two_providers_to_train_on_are_no_sample(tmp_path):
     held, _ = documents_of(providers=4)
     held = {p: pages[: 2 if p == "p00" else 1] for p, pages in held.items()}
-    with pytest.raises(NotApplicable, match="fewer than two providers have two documents"):
+    with pytest.raises(NotApplicable, match="fewer than two suppliers have two documents"):
         judged(tmp_path, held, Pointer())
 
 

@@ -39,7 +39,7 @@ def test_an_experiment_is_measured_and_no_run_is_made(capsys, tmp_path):
         "audit (global, 2 releases, 16384 canaries): ledger 8.00; measured at least 7."
     )
     assert out[1].endswith("(one run)")
-    moved = "audit: without one provider, a sum of real examples moved by 1 times what the ledger"
+    moved = "audit: without one supplier, a sum of real examples moved by 1 times what the ledger"
     assert out[2] == f"{moved} counts for it at most (2 tried)"
     assert not (tmp_path / "runs").exists()
 

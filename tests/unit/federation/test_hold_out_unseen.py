@@ -231,6 +231,6 @@ def test_the_report_shows_groups_as_scores_and_losses_of_their_own():
     groups = metric_groups({1: row})
     assert set(groups.scores) == {"f1_seen", "f1_unseen", "anls_unseen"}
     assert set(groups.losses) == {"loss_seen"}
-    assert metric_label("f1_seen") == "F1 (seen providers)"
-    assert metric_label("loss_unseen") == "held-out loss (unseen providers)"
+    assert metric_label("f1_seen") == "F1 (seen suppliers)"
+    assert metric_label("loss_unseen") == "held-out loss (unseen suppliers)"
     assert metric_label("seen") == "seen"

@@ -128,7 +128,7 @@ def test_a_filter_stops_whoever_has_spent_its_share(strategy, limit, bands):
     unsaid, said = ([line for line in summary(of) if "limit" in line] for of in ledgers)
     many = sum(one > limit - 1e-3 for one in found["epsilon"].values())
     assert said == [
-        f"  limit: {limit} for each provider; of {len(spent)} that were drawn, {many} have reached "
+        f"  limit: {limit} for each supplier; of {len(spent)} that were drawn, {many} have reached "
         "it, and give no more"
     ]
     assert unsaid == []
@@ -200,7 +200,7 @@ def going_on(folder, **settings):
 def test_the_report_shows_it_and_a_redacted_one_does_not():
     result = private(8, 100.0, individual_epsilon=2.0)
     page = write_report(result.run_dir).read_text()
-    assert "Each provider's own ε" in page.replace("&#39;", "'")
+    assert "Each supplier's own ε" in page.replace("&#39;", "'")
     assert "have reached the limit of 2, and give no more" in page
     assert "whoever sees the global models" in page
     assert "its own eyes" in page

@@ -82,7 +82,7 @@ def test_runs_on_the_same_data_are_composed(tmp_path, capsys):
 
     assert main(["budget", *map(str, runs)]) == 0
     out = capsys.readouterr().out
-    assert "2 runs on the data ab, one provider, delta 1e-05: joint epsilon" in out
+    assert "2 runs on the data ab, one supplier, delta 1e-05: joint epsilon" in out
     assert f"apart: {runs[3]}: its ledger does not say" in out
 
 
@@ -121,7 +121,7 @@ def test_smaller_units_count_with_all_that_the_largest_has_of_them(tmp_path):
     unknown = run_folder(tmp_path / "unknown", OF_EXAMPLES, data="bc")
     (found,) = groups(runs[0], unknown)
     assert not found["views"]["global"]["guarantee"]
-    assert "how much of it is of one provider is not known" in found["views"]["global"]["doubts"][0]
+    assert "how much of it is of one supplier is not known" in found["views"]["global"]["doubts"][0]
 
 
 def test_examples_of_two_documents_of_a_provider_have_nothing_in_common(tmp_path):
@@ -216,7 +216,7 @@ def test_a_file_is_less_than_a_provider(tmp_path):
     flat = run_folder(tmp_path / "flat", data="a", providers="none")
     (found,) = groups(named, flat)
     assert found["unit"] == "provider"
-    told = "flat: how much of it is of one provider is not known"
+    told = "flat: how much of it is of one supplier is not known"
     assert told in found["views"]["global"]["doubts"]
     others = run_folder(tmp_path / "others", data="xy", providers="none")
     for group in groups(named, others):

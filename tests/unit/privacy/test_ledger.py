@@ -45,7 +45,7 @@ def histories(made, **until):
     return {view: dict(made.history(view, **until)) for view in VIEWS}
 
 
-def test_one_full_round_as_the_four_onlookers_see_it():
+def test_one_full_round_as_the_four_observers_see_it():
     made = booked(FLProviderDP(FIXED), attempt([2, 3]))
     assert histories(made) == {
         "paper": {Event(1.0, 0.1, SIGMA): 1},  # q_c · q_m

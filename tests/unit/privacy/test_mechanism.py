@@ -199,7 +199,7 @@ def published(view, epsilon=8, client_sampling="poisson", **others):
     # told.
     [("paper", 0.771484375), ("global", 1.204), ("server_masked", 1.204), ("server_plain", 1.70)],
 )
-def test_the_noise_of_the_published_run_is_found_for_every_onlooker(view, sigma):
+def test_the_noise_of_the_published_run_is_found_for_every_observer(view, sigma):
     step = 20 / 8192 if view == "paper" else 0.006
     for known in ({"cohort": 2}, {"clients": 10}):
         mechanism = published(view, client_sampling="fixed", **known)

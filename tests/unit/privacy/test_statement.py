@@ -35,7 +35,7 @@ def test_the_server_is_the_one_that_this_run_has():
     plain, masked = summary(content())[0], summary(content(masked=True))[0]
     assert "against the server 23.69 (server_plain), from the global models 14.47" in plain
     assert "against the server 14.47 (server_masked), from the global models 14.47" in masked
-    assert "privacy of one provider, ε at δ = 1e-05 (pld)" in plain
+    assert "privacy of one supplier, ε at δ = 1e-05 (pld)" in plain
     assert in_short(content()) == {"server_plain": "23.69", "global": "14.47"}
 
 
@@ -61,7 +61,7 @@ def test_what_no_epsilon_covers_is_said():
 
 
 def test_what_bounds_attacks_is_said_only_where_it_is_guaranteed():
-    bound = "  any attack on one provider, from the global models: AUC at most 0.885, at 1 % false"
+    bound = "  any attack on one supplier, from the global models: AUC at most 0.885, at 1 % false"
     assert any(line.startswith(bound) for line in summary(content()))
     doubted = content(uncovered=("the counts",))
     assert doubted["views"]["global"]["ceiling"] == content()["views"]["global"]["ceiling"]

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from fedpriv.report.answer import answer, onlooker, promise
+from fedpriv.report.answer import answer, observer, promise
 from fedpriv.report.folder import UNREADABLE, Finding
 from fedpriv.report.privacy import planned, privacy_view, promised
 from fedpriv.threat.results import (
@@ -34,7 +34,7 @@ MEMBERS = Result(
     verdict=LEAK,
     primary="apk",
     numbers={"apk": AUC},
-    clause="tell which providers were trained on",
+    clause="tell which suppliers were trained on",
 )
 
 
@@ -57,7 +57,7 @@ def test_nothing_is_known_where_nothing_was_attacked():
 def test_a_stolen_page_comes_first_and_says_who_can_read_it():
     assert said(pmia=MEMBERS, closed_form=PAGES) == (
         "The server can restore 60% of the pages in a client's update, 2% by chance. Whoever can "
-        "query the model can tell which providers were trained on."
+        "query the model can tell which suppliers were trained on."
     )
 
 
@@ -76,21 +76,21 @@ def test_other_attacks_are_told_beside_a_leak():
     )
 
 
-def test_of_several_attacks_of_one_onlooker_the_strongest_is_told_with_a_p_over_all():
+def test_of_several_attacks_of_one_observer_the_strongest_is_told_with_a_p_over_all():
     weak, strong = judged(LEAK, 0.7, p_value=0.02), judged(LEAK, 0.9, p_value=0.001)
     assert said(pmia=weak, rmia=strong).startswith(
-        "Whoever can query the model can tell which providers were trained on, by rmia, p 0.002 "
+        "Whoever can query the model can tell which suppliers were trained on, by rmia, p 0.002 "
         "over all attacks. 1 more attack"
     )
 
 
 def test_the_luck_of_many_attacks_is_no_leak():
     lucky, others = judged(LEAK, 0.7, p_value=0.03), judged(NONE_SHOWN, 0.5, p_value=0.9)
-    assert "can tell which providers" in said(a=lucky)
+    assert "can tell which suppliers" in said(a=lucky)
     assert "can tell which" not in said(a=lucky, b=others)
     # What the server sees is another question than what the model says.
     server = dataclasses.replace(others, threat_model={"Transcript": True})
-    assert "can tell which providers" in said(a=lucky, b=server)
+    assert "can tell which suppliers" in said(a=lucky, b=server)
 
 
 def test_a_leak_of_a_kind_without_words_has_its_headline():
@@ -109,7 +109,7 @@ def test_a_leak_of_a_kind_without_words_has_its_headline():
         ),
         (
             {"pmia": judged(CANNOT_TELL, n=3)},
-            "The attack pmia cannot tell whether this run leaks: judged on 3 providers, it shows "
+            "The attack pmia cannot tell whether this run leaks: judged on 3 suppliers, it shows "
             "nothing either way.",
         ),
         (
@@ -123,21 +123,21 @@ def test_no_leak_is_told_apart_from_not_knowing(results, words):
 
 
 def test_who_is_looking_is_who_was_granted_the_access():
-    assert onlooker(PAGES) == "the server"
-    assert onlooker(MEMBERS) == "whoever can query the model"
-    assert onlooker(Result("own", "x")) == "an adversary"
+    assert observer(PAGES) == "the server"
+    assert observer(MEMBERS) == "whoever can query the model"
+    assert observer(Result("own", "x")) == "an adversary"
     sums = dataclasses.replace(PAGES, threat_model={"ColludingTranscript": True})
-    assert onlooker(sums) == "the server, told by colluding clients,"
+    assert observer(sums) == "the server, told by colluding clients,"
     batches = dataclasses.replace(PAGES, threat_model={"BatchKnowledge": True, "OfMyOwn": True})
-    assert onlooker(batches) == "the server"
+    assert observer(batches) == "the server"
 
 
 def test_the_type_of_an_access_says_who_has_it():
-    class OfMyOwn(Surface, onlooker=SERVER):
+    class OfMyOwn(Surface, observer=SERVER):
         pass
 
     own = dataclasses.replace(PAGES, threat_model={"OfMyOwn": True, "GreyBox": True})
-    assert onlooker(own) == "the server"
+    assert observer(own) == "the server"
     with pytest.raises(TypeError, match="Misspelt: a surface says nothing of 'onloker'"):
         type("Misspelt", (Surface,), {}, onloker=SERVER)
 
@@ -160,20 +160,20 @@ def ledger(**views):
     [
         (
             {"paper": (1.0, False), "global": (8.0, True), "server_plain": (19.041, True)},
-            "ε is at most 19.05 for one provider, against whoever is looking.",
+            "ε is at most 19.05 for one supplier, against whoever is looking.",
         ),
         (
             {"global": (8.0, True), "server_plain": ("inf", False)},
-            "ε is 8.00 for one provider against whoever sees the global models; nothing holds "
+            "ε is 8.00 for one supplier against whoever sees the global models; nothing holds "
             "against the server, which sees each update.",
         ),
         (
             {"paper": (1.0, False), "global": (8.0, False)},
-            "No ε of this run is a guarantee for one provider; the table says why.",
+            "No ε of this run is a guarantee for one supplier; the table says why.",
         ),
         (
             {"global": (8.0, True)},
-            "ε is at most 8.00 for one provider, against whoever sees the global models.",
+            "ε is at most 8.00 for one supplier, against whoever sees the global models.",
         ),
     ],
 )
@@ -194,7 +194,7 @@ PLAN = {
 def test_a_plan_beside_the_run_is_told_as_a_plan():
     assert promise(None, planned(PLAN)) == (
         "There is no ε: the run has no privacy mechanism, so nothing bounds what can be learnt. "
-        "With FL-PROVIDER-DP, ε would be 14.01 for one provider, against whoever sees the global "
+        "With FL-PROVIDER-DP, ε would be 14.01 for one supplier, against whoever sees the global "
         "models."
     )
     assert planned(PLAN)["rows"][1] == ("the server, which sees sums only", "15.50")

@@ -148,9 +148,9 @@ def test_the_numbers_stay(folder):
         "2.13.0",
         "0.125",
         "restore 60% of the pages in a client's update, and read 75% of their private fields",
-        "provider 1",
+        "supplier 1",
         "client 1",
-        "3 documents of 3 providers",
+        "3 documents of 3 suppliers",
         "FileNotFoundError; the reason is left out",
         "1 table left out, because its cells may hold names or texts of documents",
         "1 group of pictures left out",
@@ -162,7 +162,7 @@ def test_the_numbers_stay(folder):
 def test_each_report_says_what_it_is(folder):
     full = write_report(folder).read_text("utf-8")
     top = re.sub(r"<[^>]+>|\s+", " ", full.partition("<nav")[0])
-    assert "This report holds pages and texts of documents, names of providers and paths" in top
+    assert "This report holds pages and texts of documents, names of suppliers and paths" in top
     assert "fedpriv report RUN_DIR --redacted" in re.sub(r"\s+", " ", top)
     redacted = write_report(folder, redacted=True).read_text("utf-8")
     assert "This is a redacted report" in redacted.partition("<nav")[0]
@@ -181,7 +181,7 @@ def test_a_run_that_cannot_be_read_is_redacted_too(folder):
 @pytest.mark.parametrize(
     ("text", "clean"),
     [
-        ("AUC 0.83 on 51 providers", "AUC 0.83 on 51 providers"),
+        ("AUC 0.83 on 51 suppliers", "AUC 0.83 on 51 suppliers"),
         ("of Vega Builders ApS, as said", f"of {NAME}, as said"),
         ("vega builders aps", NAME),
         ("Vega Builders ApSX", "Vega Builders ApSX"),
@@ -276,7 +276,7 @@ def test_what_single_providers_have_spent_is_left_out(folder):
     spent = {name: {"releases": 1} for name in told["epsilon"]}
     rewrite(folder, "ledger.json", **private, views={"global": view}, spent=spent)
     full, page = text_of(render(read_run(folder))), redacted(folder)
-    assert "Each provider's own ε" in full
+    assert "Each supplier's own ε" in full
     assert "3.13" in full
     assert "own ε" not in page
     assert "3.13" not in page

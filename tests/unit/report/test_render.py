@@ -219,8 +219,8 @@ def test_the_verdict_stands_first_and_its_number_in_the_first_row(folder, verdic
     html = result_html(result)
     assert f"<b>{shown.capitalize()}</b>: so it is." in html
     rows = rows_of(html)
-    assert rows[1] == ["auc", "0.83", "0.72 to 0.92", "51 providers", "0.5", "0.003", "0.7"]
-    assert rows[2][:4] == ["other", "0.83", "—", "51 providers"]
+    assert rows[1] == ["auc", "0.83", "0.72 to 0.92", "51 suppliers", "0.5", "0.003", "0.7"]
+    assert rows[2][:4] == ["other", "0.83", "—", "51 suppliers"]
     keep(folder, result, "pmia")
     assert ["pmia", shown, "so it is."] in rows_of(page_of(folder).partition("<nav")[0])
 

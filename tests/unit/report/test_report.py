@@ -129,7 +129,7 @@ def test_tells_the_run_in_order(page):
         "complete: 3 of 3 rounds",
         "0.600",
         "2 clients",
-        "3 providers",
+        "3 suppliers",
         "4 training documents",
         "1 held-out document",
         "ValueError: odd",
@@ -227,7 +227,7 @@ def test_says_what_is_absent(folder, absent):
     (folder / absent).unlink()
     said = {
         "metrics.jsonl": "No metric is recorded.",
-        "partition.json": "No partition by provider is recorded.",
+        "partition.json": "No partition by supplier is recorded.",
         "failures.jsonl": "Nothing failed.",
         "prediction.json": "No held-out page is recorded",
         "prediction.png": "No picture of the page is recorded",
@@ -320,9 +320,9 @@ def test_a_run_of_no_rounds_has_scores_and_neither_clients_nor_bytes(folder):
 def test_unseen_providers_have_curves_of_their_own(folder):
     write_lines(folder / "metrics.jsonl", [a_round(1, f1_seen=0.5, f1_unseen=0.25, loss_unseen=3)])
     text = text_of(folder)
-    assert "F1 (unseen providers)" in text
-    assert "F1 (seen providers)" in text
-    assert "held-out loss (unseen providers)" in text
+    assert "F1 (unseen suppliers)" in text
+    assert "F1 (seen suppliers)" in text
+    assert "held-out loss (unseen suppliers)" in text
 
 
 def test_texts_that_utf8_cannot_hold(folder):
@@ -535,7 +535,7 @@ def test_one_evaluated_round_is_told_in_numbers(folder):
     assert "<svg" not in curves + cost
     text = Elements(curves).text
     for said in (
-        "F1 (seen providers) 1 0.500",
+        "F1 (seen suppliers) 1 0.500",
         "company 0.300",
         "In round 1, 3 clients were asked",
     ):

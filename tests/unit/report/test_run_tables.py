@@ -49,7 +49,7 @@ def test_metrics_have_a_row_for_each_round_and_the_later_line_counts(folder):
     assert not [name for name in table if name.startswith("bytes_by_client")]
 
 
-def test_the_ledger_has_epsilon_by_onlooker_and_infinity_where_nothing_is_promised(folder):
+def test_the_ledger_has_epsilon_by_observer_and_infinity_where_nothing_is_promised(folder):
     views = {
         "global": {"pld": 7.9, "rdp": 8.5, "guarantee": True, "applies": True},
         "server_plain": {"pld": "inf", "rdp": "inf", "guarantee": False, "applies": True},

@@ -174,7 +174,7 @@ def test_the_steps_of_a_run_are_booked_and_a_dropout_takes_no_noise_away():
     told = json.loads((result.run_dir / "ledger.json").read_text("utf-8"))
     assert [event["survivors"] for event in told["events"]] == [[0, 1, 2], [0, 2], [0, 1, 2]]
     assert {(event["steps"], event["share"]) for event in told["events"]} == {(3, 2.0)}
-    # Nine steps for clients 0 and 2, which answered thrice: the same ε for every onlooker.
+    # Nine steps for clients 0 and 2, which answered thrice: the same ε for every observer.
     epsilons = [told["views"][view]["pld"] for view in told["views"]]
     assert len(set(epsilons)) == 1
     assert epsilons[0] == pytest.approx(epsilon([(ClientThenRecord(1, 0.25, 2.0), 9)], 1e-5))

@@ -598,7 +598,7 @@ def test_json_is_read_back_for_the_docs(folder):
     assert assessed.as_json(again) == content
     text = assessed.markdown(again)
     assert (
-        "| `good` | 0.900 | model 7.99; server masked 7.99; colluding 8.70 for one provider |"
+        "| `good` | 0.900 | model 7.99; server masked 7.99; colluding 8.70 for one supplier |"
         in text
     )
     assert "| stops it<br>0.5 [0.479, 0.521] against 0.5 |" in text

@@ -38,7 +38,7 @@ def test_what_lies_beyond_the_scale_cannot_be_detected():
     few = over_attacks([dataclasses.replace(number(0.5, 0.3), most=1.0)])
     assert few.detectable(10) is None
     _, why, _ = verdict_of(few, 1.0, None, looks=10)
-    assert why == "no success is shown; so few providers hardly show one, however large it is"
+    assert why == "no success is shown; so few suppliers hardly show one, however large it is"
     assert over_attacks([number(0.5, 0.3)]).detectable(10) > 1  # such as bits, which have no end
 
 

@@ -171,7 +171,7 @@ def test_an_untrained_model_gives_nobody_away(tmp_path):
     numbers = result.details["classifiers"]["accurate"]
     assert (numbers["auc"], numbers["balanced_accuracy"]) == (0.5, 0.5)
     assert numbers["p_value"] == 1.0
-    assert "so few providers hardly show a leak" in result.headline
+    assert "so few suppliers hardly show a leak" in result.headline
     assert result.verdict == CANNOT_TELL
 
 
@@ -280,7 +280,7 @@ def test_what_cannot_be_asked_is_counted(tmp_path):
 
 def test_of_providers_that_nothing_can_be_asked_of_nobody_is_judged(tmp_path):
     run_dir = federation(tmp_path, source=Pages(12, 4, answers=("",))).run(1).run_dir
-    assert "of 0 providers with questions" in judged(run_dir).headline
+    assert "of 0 suppliers with questions" in judged(run_dir).headline
 
 
 def test_a_run_that_was_cut_off_is_not_attacked(run_dir, tmp_path):
@@ -328,7 +328,7 @@ def test_an_audit_is_of_canaries_and_nobody_else(tmp_path):
     members = sum(p.member for p in made.bound.parts.values() if p.canary)
     assert (metrics["canaries"], metrics["guesses"], metrics["right"]) == (30, 30, members)
     assert metrics["epsilon_lower"] == 0.0
-    assert result.headline.startswith("ε ≥ 0.00 of a provider with 95% confidence")
+    assert result.headline.startswith("ε ≥ 0.00 of a supplier with 95% confidence")
     with pytest.raises(ValueError, match="one guess of the coins, not 2"):
         judged(run_dir, Coins(times=2))
     judged(run_dir, Nosy())

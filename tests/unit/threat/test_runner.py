@@ -36,7 +36,7 @@ from fedpriv.threat.claims import RecoveredBatch
 from fedpriv.threat.runner import run_attack_on
 from fedpriv.threat.settings import AttackSettings, at_least
 from fedpriv.threat.surfaces import transcript
-from fedpriv.threat.surfaces.base import SERVER, Surface, onlooker, wanted
+from fedpriv.threat.surfaces.base import SERVER, Surface, observer, wanted
 from fedpriv.threat.surfaces.batches import Assumed, load_known
 from fedpriv.threat.surfaces.server import KeepTranscript
 from fedpriv.threat.truth import TruthStore
@@ -276,7 +276,7 @@ class CurveSettings(AttackSettings):
 
 
 @dataclass(frozen=True)
-class Curve(Surface, onlooker=SERVER, takes=CurveSettings):
+class Curve(Surface, observer=SERVER, takes=CurveSettings):
     """The metrics of a run: a surface of one's own."""
 
     rows: tuple[str, ...]
@@ -307,7 +307,7 @@ def test_a_surface_of_ones_own_is_one_class(folder):
     assert (found["read"], found["threat_model"]) == (1, {"Curve": True})
     assert found["assumptions"] == ("the metrics can be read",)
     assert found["settings"]["lines"] == "2"
-    assert onlooker([Curve]).who == "the server"
+    assert observer([Curve]).who == "the server"
     with pytest.raises(ValueError, match="lines=0: expected at least 1"):
         attacked(folder, ReadsTheCurve(), SMALL, "own", lines=0)
     with pytest.raises(ValueError, match="lines=2: nothing that this attack uses depends on it"):

@@ -425,7 +425,7 @@ def test_who_is_silent_unasked_gets_the_median_of_the_others():
     expected = [1.0, 4 / 6, 0.0, 4 / 6]
     np.testing.assert_allclose(found.columns["memory_change"], expected)
     assert found.notes == (
-        "1 of 4 providers have no test for memory_change, which counts as the median of the others",
+        "1 of 4 suppliers have no test for memory_change, which counts as the median of the others",
     )
     # On neither side: k-means does not part it from the provider in the middle.
     opinion = two_means(found.columns["memory_change"][:, None], 0)
@@ -456,8 +456,8 @@ def test_what_cannot_be_asked_is_counted():
     assert found.skipped == {"no accepted answer": 2}
     assert found.columns["memory"].tolist() == [0.0, 0.0]
     assert found.notes == (
-        "1 of 2 providers have no test for memory, which counts as 0",
-        "1 of 3 providers have no question with an accepted answer, and are not judged",
+        "1 of 2 suppliers have no test for memory, which counts as 0",
+        "1 of 3 suppliers have no question with an accepted answer, and are not judged",
     )
 
 
@@ -482,7 +482,7 @@ def test_a_model_that_has_diverged(context):
     claims = judge(context, replies, TRAINED)
     assert {c.classifier for c in claims} == OUTSIDE | {"apk_accuracy", "apk_g1"}
     why = context.remarks.not_applicable["apk_g1_g2"]
-    assert why.startswith("loss is not finite for 40 providers")
+    assert why.startswith("loss is not finite for 40 suppliers")
 
 
 def test_another_key(context):
@@ -508,7 +508,7 @@ def test_pages_are_asked_about_in_few_calls(monkeypatch):
 
 
 def test_nobody_can_be_asked():
-    with pytest.raises(ValueError, match="no question of any provider has an accepted answer"):
+    with pytest.raises(ValueError, match="no question of any supplier has an accepted answer"):
         measured({"silent": (page("silent", 1, Question("x", "?", ())),)}, GreyBox(TRAINED))
 
 

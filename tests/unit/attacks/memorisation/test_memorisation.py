@@ -502,7 +502,7 @@ def test_tables_and_headline_are_fair_to_the_choice_of_the_key():
     assert headline(numbers).startswith(
         "answers taken off members' pages are given exactly in 50.0% ["
     )
-    assert "on 4 providers, against 0 without a leak, p 0." in headline(numbers)
+    assert "on 4 suppliers, against 0 without a leak, p 0." in headline(numbers)
     alone = answered(asked, parts)["provider"].p_value
     assert numbers["provider"].p_value == pytest.approx(2 * alone)  # two were looked at
     removed, never = tables(found)

@@ -70,26 +70,31 @@ WORKS_OF_THREE_RECEIPTS = [
     "models that answer (vt5, donut, pix2struct, layoutlmv3 with model.task=answers):",
     "3 pages with a question",
     "strategies without noise (fedavg, fedsgd, centralised):",
-    f"at most 2 clients, one provider each at least{NOT_HELD_OUT}",
+    f"at most 2 clients, one supplier each at least{NOT_HELD_OUT}",
     "privacy of examples (feam_dp, fedavg_dp, centralised_dp, centralised_dp_sgd):",
     "3 pages trained on: privacy.examples=3",
-    "privacy of providers (fl_provider_dp, fl_provider_dp_adam, fl_provider_dp_one_step, "
+    "privacy of suppliers (fl_provider_dp, fl_provider_dp_adam, fl_provider_dp_one_step, "
     "provider_bandmf, centralised_provider_dp):",
-    "2 providers trained on, the smallest of 1 page: privacy.providers is the fewest that any "
+    "2 suppliers trained on, the smallest of 1 page: privacy.providers is the fewest that any "
     "client has",
     "privacy of clients (dp_fedavg):",
-    "at most 2 clients, one provider each at least",
+    "at most 2 clients, one supplier each at least",
     "Which suppliers were trained on? (server_membership, pmia, provider_lira, provider_rmia):",
-    f"not enough: 0 suppliers and 0 others{NOT_HELD_OUT}: cannot tell: it takes 16 of each",
+    f"not enough: 0 suppliers and 0 others{NOT_HELD_OUT}: cannot tell: it takes 16 of each; "
+    "0.3 to 0.5 minutes each, with a tiny model",
     "What stands on the pages of a client? (april, closed_form, dlg, gi_dqa, gi_dqa_tuned, idlg, "
     "inverting_gradients, random, tag, template_only, text):",
-    f"2 clients{NOT_HELD_OUT}: only what is recovered to the last word or pixel: less takes 6",
+    f"2 clients{NOT_HELD_OUT}: only what is recovered to the last word or pixel: less takes 6; "
+    "0.2 to 10 minutes each, with a tiny model",
     "Which value stood in a field that was removed? (field_candidates, field_search):",
-    f"not enough: 3 documents and 0 others{NOT_HELD_OUT}: cannot tell: it takes 66 of each",
+    f"not enough: 3 documents and 0 others{NOT_HELD_OUT}: cannot tell: it takes 66 of each; "
+    "0.6 minutes each, with a tiny model",
     "What stood in a field that was removed? (cdmi):",
-    f"not enough: 3 documents and 0 others{NOT_HELD_OUT}: cannot tell: it takes 66 of each",
+    f"not enough: 3 documents and 0 others{NOT_HELD_OUT}: cannot tell: it takes 66 of each; "
+    "5 minutes each, with a tiny model",
     "Which answers are given after their removal from the page? (memorisation, extraction):",
-    f"not enough: 0 suppliers and 0 others{NOT_HELD_OUT}: cannot tell: it takes 223 of each",
+    f"not enough: 0 suppliers and 0 others{NOT_HELD_OUT}: cannot tell: it takes 223 of each; "
+    "0.5 to 3 minutes each, with a tiny model",
     "How exposed are planted secrets? (audit, exposure):",
     "these bring their own suppliers (data.canaries)",
 ]
@@ -109,7 +114,7 @@ def test_the_table_of_a_folder(check, receipts):
         "documents 3",
         "splits train 2, test 1",
         "pages 100 × 200 pixels, median 100 × 200",
-        "providers 2",
+        "suppliers 2",
         "1 with 2 or more (2 documents in all)",
         "0 with 5 or more (0 documents in all)",
         "0 with 10 or more (0 documents in all)",
@@ -320,7 +325,9 @@ def test_what_a_folder_is_enough_for(check, tmp_path):
     # A quarter of ten providers is held out, so eight are trained on.
     assert "at most 8 clients" in works["strategies without noise"]["numbers"]
     membership = works["Which suppliers were trained on?"]
-    assert membership["numbers"].endswith("and 2 others: cannot tell: it takes 16 of each")
+    assert membership["numbers"].endswith(
+        "and 2 others: cannot tell: it takes 16 of each; 0.3 to 0.5 minutes each, with a tiny model"
+    )
 
 
 def test_every_strategy_and_attack_is_named():
@@ -385,7 +392,7 @@ def test_the_clients_are_the_branches_and_providers_at_several_are_named(check, 
     lines = [" ".join(line.split()) for line in out.splitlines()]
     start = lines.index("clients 6, each with the documents that name it")
     assert lines[start + 1 : start + 3] == [
-        "1 provider at several of them, which mechanisms that protect providers refuse "
+        "1 supplier at several of them, which mechanisms that protect suppliers refuse "
         "(fl_provider_dp):",
         "Firm A: Zürich West, east (old)",
     ]
@@ -509,7 +516,7 @@ def test_many_skipped_files_are_all_in_json_and_fifty_in_the_table():
 def test_nothing_at_all_can_be_counted():
     facts = survey(DocumentSet("none", (), (), ()))
     assert facts["documents"] == 0
-    assert "providers  0\n" in as_table(facts)
+    assert "suppliers  0\n" in as_table(facts)
 
 
 def test_without_labels_no_entities_are_missed():
@@ -570,6 +577,8 @@ def test_a_small_federation_is_told_what_its_size_forbids(check, tmp_path):
     assert (facts["documents"], facts["clients"]["count"]) == (40, 6)
     works = {one["what"].partition(" (")[0]: one for one in facts["works"]}
     told = works["Which suppliers were trained on?"]["numbers"]
-    assert told.endswith("cannot tell: it takes 16 of each")
+    assert told.endswith(
+        "cannot tell: it takes 16 of each; 0.3 to 0.5 minutes each, with a tiny model"
+    )
     assert works["strategies without noise"]["numbers"].startswith("6 clients, as the data name")
     assert any(line.startswith("fedpriv assess assessed_folder") for line in facts["next"])

@@ -149,13 +149,13 @@ def test_draws_that_differ_make_the_mean_less_sure():
 @pytest.mark.parametrize(
     ("trial", "message"),
     [
-        (lambda: judged([1, 1], [0, 1]), "no non-members among the 2 providers"),
-        (lambda: judged([0, 0], [0, 1]), "no members among the 2 providers"),
+        (lambda: judged([1, 1], [0, 1]), "no non-members among the 2 suppliers"),
+        (lambda: judged([0, 0], [0, 1]), "no members among the 2 suppliers"),
         (lambda: judged([1, 0], [0, np.nan]), "a score is nan: expected finite ones"),
         (lambda: judged([1, 0], [0, np.inf]), "a score is inf: expected finite ones"),
         (lambda: judged([1, 0], [0, -np.inf]), "a score is -inf: expected finite ones"),
         (lambda: judged([1, 0], [0, 1], [2, 0]), "expected 1, -1 or 0"),
-        (lambda: judged([1, 0], [0, 1, 2]), "one value for each provider"),
+        (lambda: judged([1, 0], [0, 1, 2]), "one value for each supplier"),
         (lambda: judged([1, 0], [0, 1], providers=["a", "a"]), "judged twice"),
     ],
 )

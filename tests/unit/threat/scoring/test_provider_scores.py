@@ -69,7 +69,7 @@ def test_a_row_for_each_classifier_and_s():
     [
         (
             AUC,
-            "azk has AUC 0.830 [0.72, 0.92] on 51 providers, against 0.5 without a leak, p 0.003",
+            "azk has AUC 0.830 [0.72, 0.92] on 51 suppliers, against 0.5 without a leak, p 0.003",
         ),
         (
             Number(0.55, (0.4, 0.7), 98, "provider", 0.5, 0.66, 0.4),
@@ -77,7 +77,7 @@ def test_a_row_for_each_classifier_and_s():
         ),
         (
             Number(1.0, (0.025, 1.0), 3, "provider", 0.5, None, 1.0),
-            "so few providers hardly show a leak, however large it is; for AUC 0.8 there must be "
+            "so few suppliers hardly show a leak, however large it is; for AUC 0.8 there must be "
             "16 members and 16 others or more",
         ),
         (Number(0.2, (0.1, 0.3), 60, "provider", 0.5, 0.66, 0.001), "worse than the control"),
@@ -160,7 +160,7 @@ def test_the_roc_is_that_of_each_classifiers_first_split():
     ],
 )
 def test_scores_that_do_not_fit_the_providers_are_refused(scores, guesses, named):
-    with pytest.raises(ValueError, match="one for each provider") as caught:
+    with pytest.raises(ValueError, match="one for each supplier") as caught:
         MembershipScores(("a", "b"), scores, guesses)
     assert named in str(caught.value)
 
@@ -172,14 +172,14 @@ def test_scores_of_unknown_providers_are_refused():
 
     claim = MembershipScores(("a", "z"), np.ones(2), np.ones(2, np.int8), "mine")
     scoring = Scoring(Truth(), {}, AttackSettings(), np.random.default_rng(0), 0.0, None, Remarks())
-    with pytest.raises(ValueError, match="mine scores providers that the run does not know: z"):
+    with pytest.raises(ValueError, match="mine scores suppliers that the run does not know: z"):
         classifiers([claim], scoring)
 
 
 def test_what_a_leak_lets_somebody_do_is_said_against_its_control():
     number = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
     assert providers.clause(number) == (
-        "tell which providers were trained on (83% of pairs are told apart, 50% by guessing)"
+        "tell which suppliers were trained on (83% of pairs are told apart, 50% by guessing)"
     )
     assert providers.clause(replace(number, value=0.4)) == ""
     assert rankings.clause(replace(number, control=0.125)) == (

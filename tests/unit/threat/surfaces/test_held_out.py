@@ -76,7 +76,7 @@ def test_a_run_in_which_nobody_can_be_told_apart_does_not_start(tmp_path, held, 
 
 
 def test_one_provider_alone_cannot_be_told_apart(tmp_path):
-    with pytest.raises(Unworkable, match="only one provider is held out"):
+    with pytest.raises(Unworkable, match="only one supplier is held out"):
         federation(tmp_path, source=Pages(1, 8), clients=1, test=HoldOut(fraction=0.5))
 
 
