@@ -92,7 +92,7 @@ class Scale:
 
 SCALES = {
     "base": Scale(96, 4, 32, {"LayoutLMv3": 8, "VT5": 8, "Donut": 2}, rounds=2, lr=2e-4),
-    "tiny": Scale(8, 2, 4, dict.fromkeys(MODELS, 2), rounds=1, lr=1e-3),
+    "tiny": Scale(8, 2, 2, dict.fromkeys(MODELS, 2), rounds=1, lr=1e-3),
 }
 
 

@@ -29,7 +29,7 @@ from fedpriv.privacy.philox import add_gaussian_
 from fedpriv.runtime.run_folder import Checkpoint, RunFolder
 from fedpriv.runtime.versions import cores
 
-SIZES = {"base": 125_328_901, "tiny": 300_001}
+SIZES = {"base": 125_328_901, "tiny": 30_001}
 """Parameters of LayoutLMv3-base; and few."""
 
 TURNS = 5
