@@ -8,6 +8,7 @@ import click
 
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command
+from fedpriv.runtime.refusals import Mistakes
 
 OWN = ("defences", "attacks", "seeds", "hours", "workers")
 """Settings of an assessment; all others are of the experiment."""
@@ -71,7 +72,6 @@ def command(
     standard output is the folder with assessment.html, .json and .csv. The exit status is 1 if a
     measurement contradicts the ledger, or nothing could be trained.
     """
-    from fedpriv.config.experiment import Mistakes
     from fedpriv.runtime.versions import cores
     from fedpriv.studies.assessing import assess, assessed, assessment, cost
     from fedpriv.studies.assessing.brief import write_brief

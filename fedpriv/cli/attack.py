@@ -41,9 +41,8 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
     and what the attack itself takes (attack.*); --settings describes those that this attack depends
     on. Any other setting is refused.
     """
-    from fedpriv.config import attack, experiment
-
     if show_settings:
+        from fedpriv.config import attack
         from fedpriv.config.reference import reference
         from fedpriv.threat.settings import taken
 
@@ -52,10 +51,12 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
         takes = ("attack", *taken(kind), "name")
         print(reference(kind, given=given, sections=takes))
         return 0
-    from fedpriv.config.trust import check_before_attack
     from fedpriv.runtime.run_folder import FINDINGS, RunFolder
 
     folder = RunFolder.existing(run_dir)
+    from fedpriv.config import attack, experiment
+    from fedpriv.config.trust import check_before_attack
+
     again = [override for override in overrides if override.startswith("model.")]
     if not trust:
         check_before_attack(folder, again)

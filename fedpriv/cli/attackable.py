@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from fedpriv.config import attack, catalogue, experiment
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies.retraining import Rebuilt
 from fedpriv.threat import runner
@@ -70,7 +71,7 @@ def attackable(folder: RunFolder, *, trust: bool) -> Attackable:
         settings = list[str]()
         try:
             reason = _refusal(run, name, settings)
-        except experiment.Mistakes as error:  # an attack of the user's own that cannot be built
+        except Mistakes as error:  # an attack of the user's own that cannot be built
             found.never[" ".join(str(error).split())].append(name)
             continue
         if reason is None:

@@ -10,6 +10,7 @@ import click
 
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command, trust
+from fedpriv.runtime.refusals import Mistakes
 
 
 @click.command(
@@ -92,14 +93,14 @@ def command(
     folder = RunFolder.existing(name) if (Path(name) / CONFIG).is_file() else None
     if folder and overrides:
         told = ", ".join(overrides)
-        raise experiment.Mistakes(name, [f"{told}: a run has its settings; audit an experiment"])
+        raise Mistakes(name, [f"{told}: a run has its settings; audit an experiment"])
     if folder and not trust:
         check_before_resume(folder, ())
     config = folder.config() if folder else experiment.load(name, overrides)
     parts = experiment.build(config, name, overrides)
     federation = parts.assemble(config)
     if problems := audit_problems(federation):
-        raise experiment.Mistakes(name, problems)
+        raise Mistakes(name, problems)
     audit = audit_mechanism(
         federation,
         parts.rounds,

@@ -50,6 +50,10 @@ def command(
     """
     from fedpriv.report.wording import as_csv
     from fedpriv.runtime import run_files
+    from fedpriv.runtime.run_folder import RunFolder
+
+    for run_dir in run_dirs:
+        RunFolder.existing(run_dir)
     from fedpriv.studies.comparison import COMPARISON, compare
 
     page = output or Path(COMPARISON)

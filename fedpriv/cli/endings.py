@@ -11,6 +11,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from fedpriv.runtime.refusals import Explained, Failed, Mistakes, Refused, Unfit
+
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 UNREAD = 128 + signal.SIGPIPE
@@ -55,45 +57,20 @@ def explanation(error: Exception, run_dir: Path | None) -> tuple[int, str] | Non
         run_dir: the run folder that the command worked on, if any. If it was changed by hand, the
             message lists the changes, because any error may come from them.
     """
-    from fedpriv.config.catalogue import NameClash
-    from fedpriv.config.experiment import Mistakes
-    from fedpriv.config.trust import Untrusted
-    from fedpriv.federation.dataset import UnfitData
-    from fedpriv.federation.flower.checks import StrategyFailed
-    from fedpriv.federation.grids.base import WorkersDied
-    from fedpriv.federation.loop import Unworkable
-    from fedpriv.federation.round_statistics import TooFewClients
-    from fedpriv.federation.same_data import OtherData
-    from fedpriv.privacy.ledger import LedgerMissing
-    from fedpriv.runtime.run_files import Damaged
-    from fedpriv.runtime.run_folder import NotARunFolder
-    from fedpriv.runtime.run_lock import InUse
     from fedpriv.runtime.verify import check
-    from fedpriv.runtime.workers.jobs import JobsFailed
-    from fedpriv.runtime.workers.ray_session import RayDidNotStart
 
-    refused = Mistakes | NameClash | NotARunFolder | Untrusted | InUse | LedgerMissing | OtherData
-    if isinstance(error, refused):
+    if isinstance(error, Unfit):
+        told = str(Mistakes("the experiment", error.problems))
+        return 2, "\n  ".join(filter(None, [told, error.hint]))
+    if isinstance(error, Refused):
         return 2, str(error)
-    if isinstance(error, Damaged):
-        return 1, str(error)
-    if isinstance(error, Unworkable):
-        return 2, str(Mistakes("the experiment", error.problems))
-    if isinstance(error, UnfitData):
-        return 2, "\n  ".join(
-            filter(None, [str(Mistakes("the experiment", error.problems)), error.hint])
-        )
     message = f"{type(error).__name__}: {error}"
-    if type(error) is ValueError:  # ours, in words of its own
+    if type(error) is ValueError or isinstance(error, Explained):
         message = str(error)
     elif isinstance(error, OSError) and error.filename and error.strerror:
         message = f"{error.filename}: {error.strerror}"
-    if isinstance(
-        error, ValueError | TooFewClients | RayDidNotStart | WorkersDied | JobsFailed | OSError
-    ):
+    if isinstance(error, ValueError | OSError | Failed | Explained):
         return 1, message
-    if isinstance(error, StrategyFailed):
-        return 1, str(error)
     problems = check(run_dir).problems() if run_dir is not None and run_dir.is_dir() else []
     if not problems:
         return None

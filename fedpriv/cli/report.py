@@ -34,20 +34,21 @@ def command(run_dir: Path, redacted: bool) -> int:
     First brings the ε of a run's ledger up to date. The last line of standard output is the path of
     the page.
     """
-    from fedpriv.privacy.statement import account
-    from fedpriv.report.build import write_report
     from fedpriv.runtime import verify
     from fedpriv.runtime.run_files import Damaged
-    from fedpriv.runtime.run_folder import RunFolder
+    from fedpriv.runtime.run_folder import CONFIG, PLAN, RESULTS, RunFolder
     from fedpriv.runtime.run_lock import InUse
-    from fedpriv.studies import sweep_page as sweep
-    from fedpriv.studies import trials
-    from fedpriv.studies.assessing import assessment
 
-    if (run_dir / sweep.RESULTS).is_file() and not (run_dir / "config.yaml").is_file():
-        print(sweep.write_page(run_dir, redacted=redacted))
+    kinds = (CONFIG, RESULTS, PLAN)
+    kind = next((name for name in kinds if (run_dir / name).is_file()), CONFIG)
+    if kind == RESULTS:
+        from fedpriv.studies import sweep_page
+
+        print(sweep_page.write_page(run_dir, redacted=redacted))
         return 0
-    if (run_dir / trials.PLAN).is_file() and not (run_dir / "config.yaml").is_file():
+    if kind == PLAN:
+        from fedpriv.studies.assessing import assessment
+
         if redacted:
             print(assessment.write_redacted(run_dir))
         else:
@@ -55,6 +56,9 @@ def command(run_dir: Path, redacted: bool) -> int:
             print(run_dir / assessment.PAGE)
         return 0
     folder = RunFolder.existing(run_dir)
+    from fedpriv.privacy.statement import account
+    from fedpriv.report.build import write_report
+
     problems: list[str] = []
     try:
         with folder.writing("report", {}):

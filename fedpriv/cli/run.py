@@ -10,6 +10,7 @@ import click
 
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command, run_dir, show_settings, trust
+from fedpriv.runtime.refusals import Mistakes
 
 if TYPE_CHECKING:
     from fedpriv.config.experiment import Experiment
@@ -104,13 +105,14 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
 @trust
 def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: bool) -> int:
     """Continue a run that was interrupted, or add rounds to one that has ended."""
+    from fedpriv.runtime.run_folder import RunFolder
+
+    folder = RunFolder.existing(run_dir)
     from fedpriv.config import experiment
     from fedpriv.config.trust import check_before_resume, reaching
     from fedpriv.federation.dataset import UnfitData
-    from fedpriv.runtime.run_folder import RunFolder
     from fedpriv.studies import trials
 
-    folder = RunFolder.existing(run_dir)
     if not trust:
         check_before_resume(folder, overrides)
     reaches = reaching(folder.config())
@@ -122,7 +124,7 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
     if wrong:
         allowed = ", ".join(RESUMABLE)
         problems = [f"{override}: a resumed run takes {allowed}" for override in wrong]
-        raise experiment.Mistakes(str(run_dir), problems)
+        raise Mistakes(str(run_dir), problems)
     config = experiment.with_values(folder.config(), overrides, str(run_dir))
     config = experiment.with_whole_paths(config)
     trials.expect_workers(config)

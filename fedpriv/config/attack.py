@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedpriv.config import catalogue, experiment
-from fedpriv.config.construct import TARGET, import_target, near
+from fedpriv.config.construct import TARGET, import_target
+from fedpriv.runtime.refusals import Mistakes, near
 from fedpriv.threat.attack import Attack
 from fedpriv.threat.runner import ThreatModel
 from fedpriv.threat.settings import AttackSettings, not_taken, taken
@@ -77,7 +78,7 @@ def kind_of_order(config: Mapping[str, Any], source: str = "fedpriv attack") -> 
     try:
         return ThreatModel.of(named.attack).settings(Order)
     except TypeError as error:
-        raise experiment.Mistakes(source, [f"attack: {error}"]) from error
+        raise Mistakes(source, [f"attack: {error}"]) from error
 
 
 def compose(overrides: Sequence[str], source: str = "fedpriv attack") -> dict[str, Any]:
@@ -91,17 +92,17 @@ def compose(overrides: Sequence[str], source: str = "fedpriv attack") -> dict[st
     chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), "")
     known = f"expected one of {', '.join(there)}, or the dotted path of a class"
     if not chosen:
-        raise experiment.Mistakes(source, [f"attack= is missing: {known}"])
+        raise Mistakes(source, [f"attack= is missing: {known}"])
     own = "." in chosen or chosen in plugins  # a class of the user's, not one of our files
     if not own and chosen not in there:
-        raise experiment.Mistakes(source, [f"attack={chosen}: {known}{near(chosen, there)}"])
+        raise Mistakes(source, [f"attack={chosen}: {known}{near(chosen, there)}"])
     rest = [*(o for o in overrides if not own or not o.startswith("attack=")), *["~attack"] * own]
     config = experiment.load(DEFAULTS, rest)
     if own:
         target = catalogue.dotted(plugins[chosen]) if chosen in plugins else chosen
         config["attack"] = {**config.get("attack", {}), "_target_": target}
     config.setdefault("name", chosen.rpartition(".")[2])
-    with contextlib.suppress(experiment.Mistakes):  # `build` says what is wrong
+    with contextlib.suppress(Mistakes):  # `build` says what is wrong
         given = {one.lstrip("+~").partition("=")[0].partition(".")[0] for one in rest}
         idle = not_taken(kind_of_order(config, source), config).keys() - given
         config = {key: value for key, value in config.items() if key not in idle}

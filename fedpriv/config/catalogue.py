@@ -12,6 +12,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from fedpriv.runtime.refusals import Refused
+
 EXPERIMENTS = "experiments"
 SHARED = {"base", "attacks", "matrix"}
 """Files that are no experiments: defaults, and what `fedpriv assess` compares."""
@@ -24,7 +26,7 @@ PLUGINS = {
 """The config groups that installed packages add choices to, by the groups of their entry points."""
 
 
-class NameClash(ValueError):
+class NameClash(Refused):
     """An installed package names a choice that is there already."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import importlib
 import inspect
@@ -19,13 +18,14 @@ import math
 import traceback
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from fedpriv.runtime.file_names import is_utf8
 from fedpriv.runtime.outside import Outside
+from fedpriv.runtime.refusals import near
 
 TARGET, PARTIAL = "_target_", "_partial_"
 BROKEN = object()
@@ -269,9 +269,3 @@ def _full_name(target: Callable[..., Any]) -> str:
 def join(place: str, key: Any) -> str:
     """Returns the place of an entry, such as ``data.partition``."""
     return f"{place}.{key}" if place else str(key)
-
-
-def near(word: object, known: Iterable[str]) -> str:
-    """Returns what could have been meant, as the end of an error message; empty if nothing."""
-    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -31,13 +31,14 @@ from torch import nn
 from yaml import YAMLError
 
 from fedpriv.config import catalogue, yaml_file
-from fedpriv.config.construct import PARTIAL, TARGET, construct, join, near, outside
+from fedpriv.config.construct import PARTIAL, TARGET, construct, join, outside
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.parts import Parts
 from fedpriv.federation.settings import Privacy, Settings, Training
 from fedpriv.privacy.mechanism import MOST_ROUNDS
 from fedpriv.runtime.file_names import is_utf8
 from fedpriv.runtime.outside import Outside
+from fedpriv.runtime.refusals import Mistakes, near
 from fedpriv.runtime.run_folder import check_name
 from fedpriv.threat.attack import Attack
 from fedpriv.training.adapters import FineTuned, FineTuning
@@ -71,16 +72,6 @@ OF_HYDRAS_COMMAND_LINE = (
     *("~hydra/hydra_logging", "~hydra/job_logging", "~hydra/env"),
 )
 """Leaves out the settings of Hydra's own command line, a third of the files that it composes."""
-
-
-class Mistakes(ValueError):
-    """Everything that is wrong with an experiment, each with its place."""
-
-    def __init__(self, source: str, problems: list[str]) -> None:
-        self.problems = problems
-        plural = "mistake" if len(problems) == 1 else "mistakes"
-        lines = "\n".join(f"  {problem}" for problem in problems)
-        super().__init__(f"{source}: {len(problems)} {plural}, nothing was started\n{lines}")
 
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)

@@ -33,6 +33,7 @@ from fedpriv.federation.loop import Federation
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.runtime import run_files, verify
 from fedpriv.runtime.outside import Outside
+from fedpriv.runtime.refusals import Refused
 from fedpriv.runtime.run_folder import (
     BOOKED,
     CHECKPOINTS,
@@ -66,7 +67,7 @@ BUILDERS = ("fedpriv.models.", "fedpriv.privacy.mechanism")
 """Where functions may be named, if they return a model or a mechanism."""
 
 
-class Untrusted(ValueError):
+class Untrusted(Refused):
     """A run folder that is not to be gone on with, unless its maker is trusted."""
 
     def __init__(self, root: Path, problems: list[str]) -> None:

@@ -33,6 +33,7 @@ from fedpriv.models.base import DocumentModel, Tagger
 from fedpriv.models.encoding_cache import encode_cached
 from fedpriv.runtime.cache import cache_folder
 from fedpriv.runtime.outside import OutputSetting
+from fedpriv.runtime.refusals import Unfit
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.seeds import generator
 from fedpriv.runtime.torch_state import seeded_model
@@ -86,13 +87,8 @@ class FederatedDataset:
         return self.find_parts()
 
 
-class UnfitData(ValueError):
-    """The documents cannot be used as the settings say, which is found before any training.
-
-    Attributes:
-        problems: one for each mistake.
-        hint: what can be done about them; empty if there is nothing to advise.
-    """
+class UnfitData(Unfit):
+    """The documents cannot be used as the settings say."""
 
     def __init__(self, error: ValueError | str) -> None:
         several = error if isinstance(error, DataErrors) else None

@@ -63,6 +63,7 @@ from fedpriv.runtime.cache import json_digest
 from fedpriv.runtime.client_memory import forget, state_of
 from fedpriv.runtime.memory import is_large, keep_large_blocks
 from fedpriv.runtime.progress import Progress, for_this_terminal
+from fedpriv.runtime.refusals import Unfit
 from fedpriv.runtime.run_folder import (
     BOOKED,
     CLIENTS,
@@ -95,7 +96,7 @@ from fedpriv.training.computing import Computing
 from fedpriv.training.pretraining import Pretraining
 
 
-class Unworkable(ValueError):
+class Unworkable(Unfit):
     """The parts do not fit together; `problems` lists every reason, found before any training."""
 
     def __init__(self, problems: list[str]) -> None:

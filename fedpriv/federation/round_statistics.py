@@ -10,9 +10,10 @@ from flwr.app import Array, ArrayRecord, Message
 
 from fedpriv.federation.grids._flwr import VectorArray
 from fedpriv.federation.messages import answered_by
+from fedpriv.runtime.refusals import Failed
 
 
-class TooFewClients(RuntimeError):
+class TooFewClients(Failed):
     """Fewer clients answered than the run accepts."""
 
 

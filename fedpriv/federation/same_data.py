@@ -16,6 +16,7 @@ import numpy as np
 from fedpriv.data.digests import data_digest, document_digest
 from fedpriv.federation.dataset import FederatedDataset
 from fedpriv.runtime.cache import json_digest
+from fedpriv.runtime.refusals import Refused
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_folder import DATA, PARTITION, RunFolder
 
@@ -26,7 +27,7 @@ NAMED = 3
 """So many documents of a kind are named in a message."""
 
 
-class OtherData(ValueError):
+class OtherData(Refused):
     """A run would go on with other data than those that it was begun with."""
 
     def __init__(self, root: Path, why: str) -> None:

@@ -44,11 +44,12 @@ from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.privacy.noise import shares
 from fedpriv.privacy.salt import Entropy
 from fedpriv.privacy.views import VIEWS, Sampling, cohorts_of, with_shares_known
+from fedpriv.runtime.refusals import Refused
 
 Providers = Literal["all", "some", "none"]
 
 
-class LedgerMissing(ValueError):
+class LedgerMissing(Refused):
     """The ledger of a private run is not there, not whole, or not this run's."""
 
 

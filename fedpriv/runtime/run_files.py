@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedpriv.runtime.file_names import name_problem
+from fedpriv.runtime.refusals import Explained
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ _SENSELESS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeEr
 _LINK = "is a symbolic link, which is not followed: put the file itself there"
 
 
-class Damaged(ValueError):
+class Damaged(Explained, ValueError):
     """A file of a run folder that cannot be used; the message says which and why."""
 
 

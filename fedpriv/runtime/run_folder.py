@@ -17,15 +17,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
 
 from fedpriv.runtime import run_files, run_lock, run_log
+from fedpriv.runtime.refusals import Refused
 from fedpriv.runtime.run_files import Damaged
 from fedpriv.runtime.run_settings import settings_from, settings_text
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LAYOUT = "layout.json"
 LAYOUT_VERSION = 1
@@ -60,11 +62,13 @@ RESULT = "result.json"
 AUDIT = "mechanism_audit"
 """Among the findings: what an audit of the mechanism has measured."""
 REPORT = "report.html"
+RESULTS, PLAN = "results.json", "plan.json"
+"""What the folders of a sweep and of an assessment have, which have no `CONFIG`."""
 
 _MODEL, _STRATEGY, _META = "model/", "strategy/", "fedpriv"
 
 
-class NotARunFolder(ValueError):
+class NotARunFolder(Refused):
     """The folder given holds no run."""
 
 
@@ -410,7 +414,7 @@ class RunFolder:
     def save_state(self, name: str, state: Mapping[str, Tensor]) -> None:
         """Saves all weights of a model, as `START` or `FINAL`."""
         own = {key: v.detach().cpu().contiguous().clone() for key, v in state.items()}
-        self.write(name, save(own))
+        self._write_tensors(name, own)
 
     def read_state(self, name: str) -> dict[str, Tensor] | None:
         """Reads a whole state, `FINAL` or `START`; None where it was not written.
@@ -446,7 +450,12 @@ class RunFolder:
     ) -> None:
         """Writes tensors and notes as one safetensors file."""
         # One entry, because safetensors writes several in an order that changes by the run.
-        self.write(name, save(dict(tensors), {_META: json.dumps(notes)}))
+        self._write_tensors(name, dict(tensors), {_META: json.dumps(notes)})
+
+    def _write_tensors(self, name: str, *content: dict[str, Any]) -> None:
+        from safetensors.torch import save  # imports torch, which not every command needs
+
+        self.write(name, save(*content))
 
     def _tensors(
         self, name: str, *, nothing: bool = False

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedpriv.runtime import run_files
+from fedpriv.runtime.refusals import Refused
 
 LOCK = ".lock"
 
 
-class InUse(ValueError):
+class InUse(Refused):
     """Another process is writing the same part of a run folder."""
 
 

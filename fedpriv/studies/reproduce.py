@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from fedpriv.config.construct import near
-from fedpriv.config.experiment import Mistakes
 from fedpriv.runtime import versions
 from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.run_folder import REPORT, RunFolder
+from fedpriv.runtime.refusals import Mistakes, near
+from fedpriv.runtime.run_folder import REPORT, RESULTS, RunFolder
 from fedpriv.studies import papers, sweep, sweep_jobs
 from fedpriv.studies.claims import Measured, verdicts
 from fedpriv.studies.papers import PAPERS, of_the_paper
 from fedpriv.studies.reproduced import Reproduced
 from fedpriv.studies.sweep import Sweep
-from fedpriv.studies.sweep_page import RESULTS, TRAINED, Recorded, interval, rows_of
+from fedpriv.studies.sweep_page import TRAINED, Recorded, interval, rows_of
 
 TABLE, PAPER = "table.json", "paper.json"
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from fedpriv.config import experiment
 from fedpriv.config.construct import join
-from fedpriv.config.experiment import COMPOSED, Experiment, Mistakes
+from fedpriv.config.experiment import COMPOSED, Experiment
 from fedpriv.config.trust import Untrusted, check_before_resume, untrusted
 from fedpriv.data.document import Document
 from fedpriv.federation.dataset import DocumentData
@@ -23,6 +23,7 @@ from fedpriv.federation.loop import Unworkable
 from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.runtime import run_files, verify
 from fedpriv.runtime.cache import private_folder
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.runtime.run_folder import CONFIG, FINAL, LEDGER, METRICS, RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.runtime.verify import RETRAINED

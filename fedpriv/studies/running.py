@@ -12,10 +12,11 @@ from typing import Any
 from fedpriv.config import experiment
 from fedpriv.config import overrides as overrides_of
 from fedpriv.config.attack import Order, order
-from fedpriv.config.experiment import Experiment, Mistakes
+from fedpriv.config.experiment import Experiment
 from fedpriv.federation.loop import Result as Ended
 from fedpriv.report import tables
 from fedpriv.runtime.progress import Progress
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies.retraining import Rebuilt
 from fedpriv.studies.trials import composed, reported, start, to_stderr

@@ -24,10 +24,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedpriv.config import catalogue, experiment, yaml_file
-from fedpriv.config.construct import near
-from fedpriv.config.experiment import Mistakes
 from fedpriv.config.overrides import read as read_value
 from fedpriv.config.overrides import write
+from fedpriv.runtime.refusals import Mistakes, near
 from fedpriv.studies import claims as claiming
 from fedpriv.studies.claims import Claim
 from fedpriv.studies.sweep_page import Column

@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from fedpriv.config import attack, experiment
-from fedpriv.config.experiment import Mistakes
 from fedpriv.data.document import found_in
 from fedpriv.report.wording import as_csv
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, REPORT, RESULT, RunFolder
+from fedpriv.runtime.refusals import Mistakes
+from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, REPORT, RESULT, RESULTS, RunFolder
 from fedpriv.studies import claims as claiming
 from fedpriv.studies import running, trials
 from fedpriv.studies import sweep_page as report
 from fedpriv.studies.claims import Measured
 from fedpriv.studies.sweep import Row, Sweep
-from fedpriv.studies.sweep_page import RESULTS, Column, Recorded
+from fedpriv.studies.sweep_page import Column, Recorded
 from fedpriv.studies.trials import Store, Trial
 from fedpriv.threat.results import Result, read_result
 

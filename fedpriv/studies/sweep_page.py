@@ -29,13 +29,13 @@ from fedpriv.report.wording import (
     show_value,
 )
 from fedpriv.runtime import run_files
-from fedpriv.runtime.run_folder import REPORT, RunFolder
+from fedpriv.runtime.run_folder import REPORT, RESULTS, RunFolder
 from fedpriv.studies.claims import NOT_MEASURED, Claim, Measured, verdicts, whose
 from fedpriv.studies.estimate import Over, over, within
 from fedpriv.studies.table import Line, figure
 from fedpriv.threat.results import Table
 
-RESULTS, REDACTED = "results.json", "report-redacted.html"
+REDACTED = "report-redacted.html"
 TRAINED = "trained"
 """The folder of the runs that the tables of a paper share, beside those of the tables."""
 

@@ -21,18 +21,20 @@ from typing import TYPE_CHECKING, Any
 
 from fedpriv.config import experiment, trust
 from fedpriv.config.construct import import_target
-from fedpriv.config.experiment import Experiment, Mistakes
+from fedpriv.config.experiment import Experiment
 from fedpriv.federation.loop import Federation, Result
 from fedpriv.federation.private_strategy import PrivateStrategy
 from fedpriv.privacy.signal import signal_lines
 from fedpriv.runtime import run_lock, versions
 from fedpriv.runtime.memory import release_free_blocks, watched_memory
 from fedpriv.runtime.progress import Progress
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.runtime.run_folder import (
     AUDIT,
     CONFIG,
     FINAL,
     FINDINGS,
+    PLAN,
     REPORT,
     RESULT,
     RunFolder,
@@ -44,7 +46,7 @@ from fedpriv.runtime.workers.ray_session import RaySettings
 if TYPE_CHECKING:
     from fedpriv.config.attack import Order
 
-PLAN, RUNS, COST = "plan.json", "runs", "cost.json"
+RUNS, COST = "runs", "cost.json"
 
 TRAINING = ""
 """The first part of a trial; the others have the names of findings, and the last is `REPORT`."""

@@ -15,6 +15,7 @@ from thorough import THOROUGH
 
 from fedpriv.cli.main import commands, main
 from fedpriv.config import attack, catalogue, experiment
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.studies import reproduce, sweep
 
 PAGES = pages()
@@ -53,7 +54,7 @@ def refusal(name, overrides):
     """Returns the mistakes for which an experiment is refused; empty if it is not."""
     try:
         experiment.build(experiment.load(name, overrides), name)
-    except experiment.Mistakes as mistakes:
+    except Mistakes as mistakes:
         return str(mistakes)
     return ""
 
@@ -265,7 +266,7 @@ def test_a_wrong_page_is_found(text, folder, capsys):
     ],
 )
 def test_a_wrong_name_is_found_without_composing(command, folder, capsys):
-    with pytest.raises((AssertionError, experiment.Mistakes)):
+    with pytest.raises((AssertionError, Mistakes)):
         check_page(page_of(f"```sh\nfedpriv {command}\n```"), folder, capsys, compose=False)
 
 

@@ -79,3 +79,32 @@ def test_one_does_not_wait_for_what_a_federation_does_not_use(tmp_path):
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+SLIPS = {
+    "attack /nosuch": "/nosuch is not a run folder: no such folder",
+    "compare /nosuch /nor_this": "/nosuch is not a run folder: no such folder",
+    "report /nosuch": "/nosuch is not a run folder: no such folder",
+    "report .": ". is not a run folder: it has no config.yaml",
+    "resume /nosuch": "/nosuch is not a run folder: no such folder",
+}
+
+
+def test_a_slip_is_told_before_torch_is_imported(tmp_path):
+    """Torch and what is built on it take seconds, and no name or path needs them."""
+    script = (
+        "import sys; from fedpriv.cli.main import main\n"
+        "for words in sys.stdin.read().splitlines():\n"
+        "    print(main(words.split()), 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input="\n".join(SLIPS),
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout.splitlines() == ["2 False"] * len(SLIPS)
+    assert done.stderr.splitlines() == [*SLIPS.values()]

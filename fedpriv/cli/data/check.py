@@ -14,6 +14,7 @@ from fedpriv.cli import completion
 from fedpriv.cli.command import Command
 from fedpriv.config import catalogue
 from fedpriv.runtime import run_files
+from fedpriv.runtime.refusals import Mistakes, near
 from fedpriv.runtime.terminal import visible
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ def command(
     from fedpriv.cli.data.next_lines import next_lines
     from fedpriv.cli.data.prospects import ASSUMED, prospects
     from fedpriv.cli.data.survey import as_table, survey
-    from fedpriv.config.experiment import Mistakes
     from fedpriv.data import promises
     from fedpriv.data.generated.invoices import Invoices
 
@@ -123,13 +123,11 @@ def find_source(given: str, overrides: Sequence[str] = ()) -> tuple[str, Documen
         Mistakes: if nothing of that name exists or its settings are wrong.
     """
     from fedpriv.cli.data.recognise import recognise
-    from fedpriv.config import experiment
-    from fedpriv.config.construct import near
     from fedpriv.data.folder.reader import Folder
     from fedpriv.data.hub.reader import HubData
 
     if not given.strip():
-        raise experiment.Mistakes("data check", ["expected a folder, a YAML file or a name"])
+        raise Mistakes("data check", ["expected a folder, a YAML file or a name"])
     path = Path(given)
     chosen = given.removeprefix(f"{GROUP}=")
     choices = catalogue.groups().get(GROUP, {})
@@ -140,7 +138,7 @@ def find_source(given: str, overrides: Sequence[str] = ()) -> tuple[str, Documen
         try:
             source = recognise(path)
         except (ValueError, OSError) as error:
-            raise experiment.Mistakes(given, [str(error)]) from error
+            raise Mistakes(given, [str(error)]) from error
         name = path.resolve().name or "root"
         if overrides and isinstance(source, Folder | HubData):
             choice, key = ("folder", "root") if isinstance(source, Folder) else ("hf", "path")
@@ -153,7 +151,7 @@ def find_source(given: str, overrides: Sequence[str] = ()) -> tuple[str, Documen
         f"no folder, no data of that name{near(given, choices)} and no YAML file: "
         f"expected a folder, a YAML file or one of {', '.join(choices)}"
     )
-    raise experiment.Mistakes(given, [problem])
+    raise Mistakes(given, [problem])
 
 
 def _section(
@@ -175,12 +173,11 @@ def _section(
         settings.append(f"{GROUP}.source.{place[0]}='{quoted}'")
     try:
         return experiment.load("quickstart", settings)[GROUP]
-    except experiment.Mistakes as error:
-        raise experiment.Mistakes(given, error.problems) from error
+    except Mistakes as error:
+        raise Mistakes(given, error.problems) from error
 
 
 def _refuse_settings(given: str, overrides: Sequence[str], why: str) -> None:
-    from fedpriv.config.experiment import Mistakes
 
     if overrides:
         raise Mistakes(given, [f"{' '.join(overrides)}: settings are not taken here; {why}"])
@@ -204,13 +201,12 @@ def _section_of_file(path: Path) -> Any:
         whole = OmegaConf.create({"seed": 0, GROUP: content})
         return OmegaConf.to_container(whole[GROUP], resolve=True)
     except (OmegaConfBaseException, yaml_file.BadYAML, OSError) as error:
-        raise experiment.Mistakes(str(path), [str(error).splitlines()[0]]) from error
+        raise Mistakes(str(path), [str(error).splitlines()[0]]) from error
 
 
 def _built(section: Any, given: str) -> DocumentSource:
     """Builds the source of a data section, or of a section that is one; lets it skip if it can."""
     from fedpriv.config.construct import TARGET, construct
-    from fedpriv.config.experiment import Mistakes
     from fedpriv.data.document import DocumentSource
 
     inner = section.get("source", section) if isinstance(section, Mapping) else None

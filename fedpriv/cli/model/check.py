@@ -14,6 +14,7 @@ import click
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command
 from fedpriv.config import catalogue
+from fedpriv.runtime.refusals import Mistakes, near
 
 GROUP = "model"
 
@@ -58,7 +59,7 @@ def command(given: str, overrides: tuple[str, ...], as_json: bool) -> int:
         model: Any
         model, other = (seeded_model(partial(build, labels=[LABEL]), seed) for seed in (0, 1))
     except (ValueError, OSError, ImportError) as error:
-        raise experiment.Mistakes(given, [str(error)]) from error
+        raise Mistakes(given, [str(error)]) from error
     facts = {
         "model": type(model).__name__,
         "network": type(getattr(model, "network", model)).__name__,
@@ -126,14 +127,13 @@ def as_table(facts: Mapping[str, Any]) -> str:
 def _section(given: str, overrides: Sequence[str]) -> Any:
     """Returns the model section for a folder, a name on the hub or a choice of model=."""
     from fedpriv.config import experiment
-    from fedpriv.config.construct import near
 
     choices = [*catalogue.groups()[GROUP], *catalogue.plugins().get(GROUP, {})]
     chosen = given.removeprefix(f"{GROUP}=")
     is_folder = Path(given).is_dir()
     if others := [one for one in overrides if not one.startswith(f"{GROUP}.")]:
         problem = f"{' '.join(others)}: expected settings of the model, such as model.task=answers"
-        raise experiment.Mistakes(given, [problem])
+        raise Mistakes(given, [problem])
     if chosen in choices and not is_folder:
         return experiment.load("quickstart", [f"{GROUP}={chosen}", *overrides])[GROUP]
     if not is_folder and "/" not in given:
@@ -141,6 +141,6 @@ def _section(given: str, overrides: Sequence[str]) -> Any:
             f"no folder and no model of that name{near(given, choices)}: expected a folder, a name "
             f"on the hub (OWNER/NAME) or one of {', '.join(choices)}"
         )
-        raise experiment.Mistakes(given, [problem])
+        raise Mistakes(given, [problem])
     section = experiment.load("quickstart", [f"{GROUP}=auto", *overrides])[GROUP]
     return {**section, "pretrained": given}

@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from fedpriv.federation.client import Client
 from fedpriv.federation.messages import instruction_of, is_finite, to_vectors
 from fedpriv.federation.strategy import Strategy
+from fedpriv.runtime.refusals import Explained
 
 OURS = Path(__file__).parents[2]
 
@@ -34,7 +35,7 @@ NEVER_USED = ("fraction_evaluate", "min_evaluate_nodes", "evaluate_metrics_aggr_
 """Settings of Flower's strategies that only those methods read."""
 
 
-class StrategyFailed(RuntimeError):
+class StrategyFailed(Explained, RuntimeError):
     """A strategy has raised an error, or asked for what nobody does."""
 
     def __init__(self, strategy: FlowerStrategy, round: int, why: str) -> None:

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 
 from fedpriv.federation.grids._flwr import SERVER_NODE_ID, Run, enter_run, set_message_id
 from fedpriv.federation.messages import chunks
+from fedpriv.runtime.refusals import Failed
 
 CHUNKS = 8
 """Chunks of a cohort by default: enough to keep a few workers evenly busy."""
@@ -21,7 +22,7 @@ CHUNKS = 8
 T = TypeVar("T")
 
 
-class WorkersDied(RuntimeError):
+class WorkersDied(Failed):
     """Workers die before they can serve anybody, so no client is at fault."""
 
 

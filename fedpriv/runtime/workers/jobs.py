@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar, cast
 
+from fedpriv.runtime.refusals import Failed
 from fedpriv.runtime.workers.fork_server import Ended, Forked, Shared, fork_server, receive, send
 from fedpriv.runtime.workers.ray_session import RaySettings, running_ray
 
@@ -20,7 +21,7 @@ RETRIES = 3
 """How often a job is restarted when its worker has died."""
 
 
-class JobsFailed(RuntimeError):
+class JobsFailed(Failed):
     """Jobs that ended with an error, raised after all others have ended.
 
     Attributes:

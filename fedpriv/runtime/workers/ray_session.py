@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedpriv.runtime.outside import ServiceSetting
+from fedpriv.runtime.refusals import Failed
 from fedpriv.runtime.workers.watchdog import clear, remove, watch
 
 PREFIX = "fedpriv-ray-"
@@ -70,7 +71,7 @@ class RaySettings:
         return self.address is not None or bool(self.client_resources)
 
 
-class RayDidNotStart(RuntimeError):
+class RayDidNotStart(Failed):
     """Ray has not started on this machine."""
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from fedpriv.config import attack, experiment
 from fedpriv.config.attack import Order
-from fedpriv.config.experiment import Mistakes
 from fedpriv.config.overrides import read as read_value
 from fedpriv.data.digests import documents_digest
 from fedpriv.federation.dataset import DocumentData
@@ -25,6 +24,7 @@ from fedpriv.federation.loop import Federation, Unworkable
 from fedpriv.models.field_model import as_field_model
 from fedpriv.models.question_answering import QuestionAnswerer
 from fedpriv.runtime import run_lock, versions
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.runtime.torch_state import seeded_model
 from fedpriv.studies import running, trials

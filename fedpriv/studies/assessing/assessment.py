@@ -22,7 +22,7 @@ from fedpriv.report.redaction import counting, names_of, public_name, renamed, s
 from fedpriv.report.summary import leading_metrics
 from fedpriv.report.wording import as_csv
 from fedpriv.runtime import run_files
-from fedpriv.runtime.run_folder import AUDIT, FINDINGS, LEDGER, METRICS, RESULT, RunFolder
+from fedpriv.runtime.run_folder import AUDIT, FINDINGS, LEDGER, METRICS, PLAN, RESULT, RunFolder
 from fedpriv.studies.assessing.assessed import (
     NONE,
     START,
@@ -36,7 +36,7 @@ from fedpriv.studies.assessing.effects import CANNOT_TELL, LEAKS, LEAKS_LESS, ST
 from fedpriv.studies.assessing.matrix import Asked, Assessment, Defence, Training
 from fedpriv.studies.assessing.page import html
 from fedpriv.studies.estimate import Over, over, over_attacks, usable
-from fedpriv.studies.trials import COST, PLAN, RUNS
+from fedpriv.studies.trials import COST, RUNS
 from fedpriv.threat.results import LEAK, NONE_SHOWN, Result, read_result
 from fedpriv.threat.scoring.power import Units
 from fedpriv.threat.statistics import corrected

@@ -16,11 +16,11 @@ from fedpriv.report.redaction import stamp
 from fedpriv.report.render import page
 from fedpriv.runtime import run_files
 from fedpriv.runtime.cache import json_digest
-from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.run_folder import PLAN, RunFolder
 from fedpriv.studies.assessing import assessment
 from fedpriv.studies.assessing.advice import advice
 from fedpriv.studies.assessing.assessed import NONE, Assessed
-from fedpriv.studies.trials import PLAN, RUNS
+from fedpriv.studies.trials import RUNS
 from fedpriv.threat.results import Table
 
 BRIEF = "brief.html"

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedpriv.config.experiment import Mistakes
 from fedpriv.report.wording import aligned, counted, show_bytes, show_seconds
 from fedpriv.runtime import versions
 from fedpriv.runtime.cache import PROBE, cache_folder, json_digest, write_entry
-from fedpriv.runtime.run_folder import METRICS, RunFolder
+from fedpriv.runtime.refusals import Mistakes
+from fedpriv.runtime.run_folder import METRICS, PLAN, RunFolder
 from fedpriv.runtime.workers.jobs import reason_of
 from fedpriv.studies import running
 from fedpriv.studies.assessing.assessed import START
 from fedpriv.studies.assessing.assessment import JSON
 from fedpriv.studies.assessing.matrix import Asked, Assessment
-from fedpriv.studies.trials import PLAN, TRAINING, Store, Trial, carry_out, finding
+from fedpriv.studies.trials import TRAINING, Store, Trial, carry_out, finding
 from fedpriv.threat.settings import AttackSettings
 
 LEFT_OUT = "left out to fit into"

@@ -19,8 +19,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedpriv.config import attack, catalogue, yaml_file
-from fedpriv.config.construct import import_target, near
-from fedpriv.config.experiment import Mistakes
+from fedpriv.config.construct import import_target
+from fedpriv.runtime.refusals import Mistakes, near
 from fedpriv.studies.assessing.assessed import START, Made
 from fedpriv.studies.assessing.outlook import Outlook
 from fedpriv.studies.trials import Trial, finding

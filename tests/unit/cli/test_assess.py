@@ -11,8 +11,8 @@ import pytest
 from processes import run
 
 from fedpriv.cli.main import main
-from fedpriv.config.experiment import Mistakes
 from fedpriv.runtime import cache
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.studies import trials
 from fedpriv.studies.assessing import assess, assessment, cost
 

@@ -123,7 +123,7 @@ def test_the_package_is_a_command_too():
 def test_the_settings_of_an_attack_are_those_that_it_takes(name, tmp_path, capsys):
     """Each that is told is taken, and each other one is refused."""
     from fedpriv.config import attack
-    from fedpriv.config.experiment import Mistakes
+    from fedpriv.runtime.refusals import Mistakes
 
     assert main(["attack", str(tmp_path), f"attack={name}", "--settings"]) == 0
     lines = capsys.readouterr().out.splitlines()

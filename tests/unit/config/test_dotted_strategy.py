@@ -6,6 +6,7 @@ from flwr.serverapp.strategy import FedAdam, Krum
 from fedpriv.clients.fedavg import LocalTraining
 from fedpriv.config import experiment
 from fedpriv.config.trust import untrusted
+from fedpriv.runtime.refusals import Mistakes
 
 ADAM = "flwr.serverapp.strategy.FedAdam"
 
@@ -36,7 +37,7 @@ def test_it_replaces_the_strategy_of_the_file_and_its_client_half():
     ],
 )
 def test_mistakes_are_told_with_what_was_meant(overrides, why):
-    with pytest.raises(experiment.Mistakes, match=why):
+    with pytest.raises(Mistakes, match=why):
         experiment.build(experiment.load("quickstart", overrides))
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from fedpriv.config import attack, catalogue, experiment
-from fedpriv.config.experiment import Experiment, Mistakes
+from fedpriv.config.experiment import Experiment
 from fedpriv.config.reference import reference, settings
 from fedpriv.data.partition import ByClient, ByProvider
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.parts import Parts
 from fedpriv.federation.settings import Privacy, Settings, Training
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.runtime.workers.ray_session import RaySettings
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.threat.surfaces.fields import KeepScrubbed
@@ -75,7 +76,7 @@ def test_every_attack_loads_and_checks(group, choice):
 
 
 def test_mistakes_in_an_attack_are_named():
-    with pytest.raises(experiment.Mistakes) as caught:
+    with pytest.raises(Mistakes) as caught:
         attack.parse(
             ["attack=gi_dqa", "attack.method.lrr=1", "attack.targt=update", "seeds=1", "ocr=null"]
         )
@@ -84,13 +85,13 @@ def test_mistakes_in_an_attack_are_named():
     )
     assert "did you mean 'target'?" in str(caught.value)
     assert "did you mean 'seed'?" in str(caught.value)
-    with pytest.raises(experiment.Mistakes, match="attack=closed_from: expected one of april"):
+    with pytest.raises(Mistakes, match="attack=closed_from: expected one of april"):
         attack.parse(["attack=closed_from", "ocr=null"])
-    with pytest.raises(experiment.Mistakes, match="attack= is missing: expected one of april, "):
+    with pytest.raises(Mistakes, match="attack= is missing: expected one of april, "):
         attack.parse(["ocr=null"])
-    with pytest.raises(experiment.Mistakes, match="the run was started from Python"):
+    with pytest.raises(Mistakes, match="the run was started from Python"):
         experiment.model_of({"name": "mine"}, "runs/mine")
-    with pytest.raises(experiment.Mistakes, match="nowhere"):
+    with pytest.raises(Mistakes, match="nowhere"):
         attack.parse(["attack=nowhere.to.be.Found", "ocr=null"])
 
 
@@ -495,7 +496,7 @@ def test_sweeps_are_the_product_in_order():
 )
 def test_a_mistake_is_named_where_the_user_sets_it(strategy, setting, says):
     overrides = [f"strategy={strategy}", setting]
-    with pytest.raises(experiment.Mistakes) as caught:
+    with pytest.raises(Mistakes) as caught:
         experiment.build(experiment.load("quickstart", overrides), "quickstart", overrides)
     [problem] = caught.value.problems
     assert problem.startswith(says)
@@ -509,7 +510,7 @@ def test_a_mistake_is_named_where_the_user_sets_it(strategy, setting, says):
     ],
 )
 def test_too_few_generated_providers_are_told_before_anything_is_drawn(settings, says):
-    with pytest.raises(experiment.Mistakes) as caught:
+    with pytest.raises(Mistakes) as caught:
         experiment.build(experiment.load("quickstart", [*settings, "federation.wrkers=1"]))
     assert any(problem.startswith(says) for problem in caught.value.problems)
     assert any(problem.startswith("federation.wrkers") for problem in caught.value.problems)

@@ -6,6 +6,7 @@ import pytest
 
 from fedpriv.cli.main import main
 from fedpriv.config import attack, catalogue, experiment
+from fedpriv.runtime.refusals import Mistakes
 
 MODULE = """
 from dataclasses import dataclass
@@ -120,9 +121,9 @@ def test_an_attack_is_ordered_by_its_name(install):
 
 def test_an_unknown_name_is_told_with_those_of_packages(install):
     install()
-    with pytest.raises(experiment.Mistakes, match="did you mean 'look'"):
+    with pytest.raises(Mistakes, match="did you mean 'look'"):
         attack.parse(["attack=lok"])
-    with pytest.raises(experiment.Mistakes, match=r"strategy=slw: expected one of .*, slow"):
+    with pytest.raises(Mistakes, match=r"strategy=slw: expected one of .*, slow"):
         experiment.load("quickstart", ["strategy=slw"])
 
 

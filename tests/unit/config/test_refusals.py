@@ -7,8 +7,8 @@ import torch
 from toy import Net, federation
 
 from fedpriv.config import catalogue, experiment, yaml_file
-from fedpriv.config.experiment import Mistakes
 from fedpriv.federation.loop import Unworkable
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.training.loops import Optimizer
 
 pytestmark = pytest.mark.usefixtures("in_own_folder")

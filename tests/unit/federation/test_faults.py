@@ -9,12 +9,12 @@ from toy import federation, norm_net, weights
 from toy_private import FaultyProviders, private_data
 
 from fedpriv.config import experiment
-from fedpriv.config.experiment import Mistakes
 from fedpriv.federation.faults import Absent, Crashing, Dropout, Slow
 from fedpriv.federation.loop import Unworkable
 from fedpriv.federation.secagg.masking import Masking
 from fedpriv.privacy.mechanism import provider_gaussian
 from fedpriv.privacy.sampling import FixedSize
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.strategies.fedavg import FedAvg
 from fedpriv.strategies.fl_provider_dp import FLProviderDP
 from fedpriv.threat.surfaces.server import KeepTranscript

@@ -11,9 +11,9 @@ from processes import TOY, run
 
 from fedpriv.cli.main import main
 from fedpriv.config import catalogue
-from fedpriv.config.experiment import Mistakes
 from fedpriv.privacy.accounting import calibration
 from fedpriv.runtime import run_lock, versions
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.runtime.run_folder import FINAL
 from fedpriv.studies import papers, reproduce, sweep, sweep_jobs
 from fedpriv.studies.claims import unexplained, whose

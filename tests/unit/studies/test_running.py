@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedpriv
-from fedpriv.config.experiment import Mistakes
 from fedpriv.config.overrides import write
+from fedpriv.runtime.refusals import Mistakes
 
 TOY = "tests/system/toy.yaml"
 

@@ -17,9 +17,9 @@ from doc_pages import DOCS
 from processes import TOY
 
 from fedpriv.config import catalogue, experiment
-from fedpriv.config.experiment import Mistakes
 from fedpriv.models.layoutlmv3 import layoutlmv3
 from fedpriv.runtime import versions
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.runtime.run_folder import FINAL, FINDINGS, RESULT, RunFolder
 from fedpriv.runtime.workers.jobs import JobsFailed
 from fedpriv.studies import running, sweep, sweep_jobs, trials
