@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from fedpriv.config import attack, catalogue, experiment
+from fedpriv.config.overrides import key_of, values_of
 from fedpriv.runtime.refusals import Mistakes
 from fedpriv.runtime.run_folder import RunFolder
 from fedpriv.studies.retraining import Rebuilt
@@ -100,8 +101,8 @@ def _refusal(run: AttackedRun, name: str, settings: list[str]) -> NotApplicable 
 
 def _added(reason: NotGranted, kept: Iterable[str]) -> str:
     """Returns what grants an attack: settings, of which `keep=` also names what the run keeps."""
-    keepers = [one.removeprefix("keep=") for one in reason.again if one.startswith("keep=")]
-    others = [one for one in reason.again if not one.startswith("keep=")]
+    keepers = values_of("keep", reason.again)
+    others = [one for one in reason.again if key_of(one) != "keep"]
     if keepers:
         every = list(dict.fromkeys([*kept, *keepers]))
         others.insert(0, f"keep={every[0]}" if len(every) == 1 else f"keep=[{','.join(every)}]")

@@ -34,9 +34,28 @@ class Command(click.Command):
         """Writes the examples."""
         _write_examples(formatter, self.epilog)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Reads the words of the command; of `--rounds 3` it says how settings are typed."""
+        words = [*args, "VALUE"]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            names = [word.partition("=")[0] for word in words]
+            takes = "overrides" in [one.name for one in self.params]
+            if takes and error.option_name in names and not error.possibilities:
+                at = names.index(error.option_name)
+                setting = words[at] if "=" in words[at] else "=".join(words[at : at + 2])
+                error.message += f" Settings have no dashes: type {setting.lstrip('-')}."
+            raise
+
     def invoke(self, ctx: click.Context) -> int:
         """Runs the command and returns its exit status."""
+        words = ctx.params.get("overrides", ())
         try:
+            if words:
+                from fedpriv.config.overrides import check  # imports Hydra
+
+                check(words, ctx.command_path)
             status: int = super().invoke(ctx)
         except Exception as error:
             several: tuple[Path, ...] = ctx.params.get("run_dirs", ())

@@ -109,6 +109,7 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
 
     folder = RunFolder.existing(run_dir)
     from fedpriv.config import experiment
+    from fedpriv.config.overrides import key_of
     from fedpriv.config.trust import check_before_resume, reaching
     from fedpriv.federation.dataset import UnfitData
     from fedpriv.studies import trials
@@ -119,7 +120,7 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
     wrong = [
         override
         for override in overrides
-        if not override.startswith(RESUMABLE) and override.partition("=")[0] not in reaches
+        if not override.startswith(RESUMABLE) and key_of(override) not in reaches
     ]
     if wrong:
         allowed = ", ".join(RESUMABLE)

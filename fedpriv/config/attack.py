@@ -10,6 +10,7 @@ from typing import Any
 
 from fedpriv.config import catalogue, experiment
 from fedpriv.config.construct import TARGET, import_target
+from fedpriv.config.overrides import key_of, values_of
 from fedpriv.runtime.refusals import Mistakes, near
 from fedpriv.threat.attack import Attack
 from fedpriv.threat.runner import ThreatModel
@@ -89,21 +90,21 @@ def compose(overrides: Sequence[str], source: str = "fedpriv attack") -> dict[st
     """
     plugins = catalogue.plugins()["attack"]
     there = [*catalogue.groups()["attack"], *plugins]
-    chosen = next((o.partition("=")[2] for o in overrides if o.startswith("attack=")), "")
+    chosen = next(iter(values_of("attack", overrides)), "")
     known = f"expected one of {', '.join(there)}, or the dotted path of a class"
     if not chosen:
         raise Mistakes(source, [f"attack= is missing: {known}"])
     own = "." in chosen or chosen in plugins  # a class of the user's, not one of our files
     if not own and chosen not in there:
         raise Mistakes(source, [f"attack={chosen}: {known}{near(chosen, there)}"])
-    rest = [*(o for o in overrides if not own or not o.startswith("attack=")), *["~attack"] * own]
+    rest = [*(o for o in overrides if not own or key_of(o) != "attack"), *["~attack"] * own]
     config = experiment.load(DEFAULTS, rest)
     if own:
         target = catalogue.dotted(plugins[chosen]) if chosen in plugins else chosen
         config["attack"] = {**config.get("attack", {}), "_target_": target}
     config.setdefault("name", chosen.rpartition(".")[2])
     with contextlib.suppress(Mistakes):  # `build` says what is wrong
-        given = {one.lstrip("+~").partition("=")[0].partition(".")[0] for one in rest}
+        given = {key_of(one).partition(".")[0] for one in rest}
         idle = not_taken(kind_of_order(config, source), config).keys() - given
         config = {key: value for key, value in config.items() if key not in idle}
     return config

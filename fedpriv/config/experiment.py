@@ -9,8 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import itertools
-import math
 import os
 import re
 import typing
@@ -22,8 +20,6 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -32,11 +28,11 @@ from yaml import YAMLError
 
 from fedpriv.config import catalogue, yaml_file
 from fedpriv.config.construct import PARTIAL, TARGET, construct, join, outside
+from fedpriv.config.overrides import in_shell, key_of, parsed, split, write
 from fedpriv.federation.loop import Federation
 from fedpriv.federation.parts import Parts
 from fedpriv.federation.settings import Privacy, Settings, Training
 from fedpriv.privacy.mechanism import MOST_ROUNDS
-from fedpriv.runtime.file_names import is_utf8
 from fedpriv.runtime.outside import Outside
 from fedpriv.runtime.refusals import Mistakes, near
 from fedpriv.runtime.run_folder import check_name
@@ -213,14 +209,14 @@ def _from_anywhere(place: str, value: Any, mark: Outside) -> Any:
 def _with_overrides(name: str, overrides: Iterable[str]) -> DictConfig:
     """Returns an experiment as its files and the overrides have it, references unresolved."""
     path = find(name)
-    choices, values = _split(list(overrides), name)
+    choices, values = _split(overrides, name)
     choices, own = _own_parts(choices)
     # Of files elsewhere nobody knows what they include.
     known = any(folder in path.parents for folder in catalogue.folders())
     compose_once = _composed if known else _composed.__wrapped__
     composed = copy.deepcopy(compose_once(path, tuple(choices), name, _stamp()))
     kept = composed.get(KEEP)
-    if OmegaConf.is_dict(kept) and any(choice.startswith(f"{KEEP}=") for choice in choices):
+    if OmegaConf.is_dict(kept) and KEEP in map(key_of, choices):
         # The file may have settings of a keeper that the command line has not chosen.
         composed[KEEP] = {k: v for k, v in kept.items() if OmegaConf.is_dict(v) and TARGET in v}
     OmegaConf.set_struct(composed, False)
@@ -289,7 +285,7 @@ def with_values(config: Mapping[str, Any], overrides: Iterable[str], source: str
     Nothing is resolved once more: the config may be a run folder's, and somebody else's.
     """
     changed = dict(config)
-    for key, value in _split(list(overrides), source)[1]:
+    for key, value in _split(overrides, source)[1]:
         changed = with_value(changed, key.split("."), value)
     return changed
 
@@ -302,76 +298,31 @@ def with_value(config: Mapping[str, Any], path: Sequence[str], value: Any) -> di
     return {**config, first: with_value(inner, rest, value) if rest else value}
 
 
-MOST_COMBINATIONS = 10_000
-"""Of the values that the overrides of one command name."""
-
-
-def sweep(overrides: Sequence[str]) -> list[list[str]]:
-    """Returns the combinations of overrides such as `seed=0,1` or `seed=range(3)`, in order.
-
-    Raises:
-        Mistakes: if one cannot be read, or there are more than anybody runs.
-    """
-    axes, problems = list[list[str]](), list[str]()
-    for text in overrides:
-        override = _parsed(text, problems)
-        if override is not None and override.is_sweep_override():
-            key = override.get_key_element()
-            values = itertools.islice(override.sweep_string_iterator(), MOST_COMBINATIONS + 1)
-            axes.append([f"{key}={value}" for value in values])
-        else:
-            axes.append([text])
-    if problems:
-        raise Mistakes("fedpriv run -m", problems)
-    if (count := math.prod(map(len, axes))) > MOST_COMBINATIONS:
-        most = f"a sweep has at most {MOST_COMBINATIONS:,} combinations"
-        raise Mistakes("fedpriv run -m", [f"{' '.join(overrides)}: {count:,} or more runs; {most}"])
-    return [list(combination) for combination in itertools.product(*axes)]
-
-
-def _split(overrides: list[str], source: str) -> tuple[list[str], list[tuple[str, Any]]]:
+def _split(words: Iterable[str], source: str) -> tuple[list[str], list[tuple[str, Any]]]:
     """Separates choices from config groups, which Hydra composes, from plain values."""
     known = catalogue.groups()
     choices: list[str] = []
     values: list[tuple[str, Any]] = []
     problems: list[str] = []
-    for text in overrides:
-        override = _parsed(text, problems)
-        if override is None:
+    for word in words:
+        try:
+            override = parsed(word)
+        except ValueError as error:
+            problems.append(str(error))
             continue
-        key = override.key_or_group
-        if override.is_sweep_override():
-            problems.append(f"{text!r} names several values: sweeps need -m")
-        elif key in known and (override.value() is not None or key == KEEP):
-            choices.append(text)  # another group that is null is left out: `attack=null`
-        elif "@" in text or override.is_delete():
-            choices.append(text)
+        key, value = override.key, override.value
+        if override.several:
+            typed = in_shell(f"{key}={write(value)}")
+            problems.append(f"{word!r} names several values: sweeps need -m, and one text {typed}")
+        elif key in known and (value is not None or key == KEEP):
+            choices.append(override.word)  # another group that is null is left out: `attack=null`
+        elif "@" in word.partition("=")[0] or override.deletes:
+            choices.append(override.word)
         else:
-            values.append((key, override.value()))
+            values.append((key, value))
     if problems:
         raise Mistakes(source, problems)
     return choices, values
-
-
-def _parsed(text: str, problems: list[str]) -> Override | None:
-    """Returns an override as Hydra reads it; None for what cannot be read, with a line why."""
-    if not is_utf8(text):
-        problems.append(f"{text!r} is not UTF-8: rename that file or folder")
-        return None
-    try:
-        return _read_by_hydra(text)
-    except HydraException as error:
-        problems.append(f"{text!r} is not of the form key=value: {_first_line(error)}")
-        return None
-
-
-@functools.lru_cache(maxsize=1024)
-def _read_by_hydra(text: str) -> Override:
-    """Returns an override, which takes longer to read than to apply.
-
-    The rows of a sweep have most of theirs in common, under each seed.
-    """
-    return OverridesParser.create().parse_override(text)
 
 
 def _own_parts(choices: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -382,13 +333,13 @@ def _own_parts(choices: list[str]) -> tuple[list[str], dict[str, str]]:
         others FedAvg is chosen, for its client half, which trains for local epochs.
     """
     own: dict[str, str] = {}
-    named = [tuple(word.strip() for word in choice.partition("=")) for choice in choices]
-    plugins = catalogue.plugins() if any(g in catalogue.PLUGINS for g, _, _ in named) else {}
-    for group, _, value in named:
+    named = [tuple(word.strip() for word in split(choice)) for choice in choices]
+    plugins = catalogue.plugins() if any(group in catalogue.PLUGINS for group, _ in named) else {}
+    for group, value in named:
         entry = plugins.get(group, {}).get(value)
         if entry or (group in plugins and "." in value):
             own[group] = catalogue.dotted(entry) if entry else value
-    ours = [choice for choice in choices if choice.partition("=")[0].strip() not in own]
+    ours = [choice for choice in choices if key_of(choice).strip() not in own]
     return [*ours, *[f"{STRATEGY}=fedavg"] * (STRATEGY in own)], own
 
 
@@ -408,7 +359,7 @@ def _hint(choices: Iterable[str]) -> str:
         known.setdefault(group, []).extend(entries)
     hints = []
     for choice in choices:
-        group, _, value = choice.partition("=")
+        group, value = split(choice)
         chosen = value.strip("[]").split(",")
         if group in known and any(one.strip() not in known[group] for one in chosen):
             flowers = "; Flower's by their path, such as flwr.serverapp.strategy.Krum"

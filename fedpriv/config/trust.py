@@ -29,6 +29,7 @@ from torch import nn, optim
 
 from fedpriv.config.construct import TARGET, import_target, join, outside
 from fedpriv.config.experiment import Experiment
+from fedpriv.config.overrides import key_of
 from fedpriv.federation.loop import Federation
 from fedpriv.privacy.mechanism import Mechanism
 from fedpriv.runtime import run_files, verify
@@ -144,7 +145,7 @@ def untrusted(
     ]
     if problems or own:  # only parts of ours are looked into: that imports them
         return problems
-    again = tuple(override.partition("=")[0] for override in typed)
+    again = tuple(map(key_of, typed))
     for place, (value, mark) in reaching(config).items():
         if not any(place == key or place.startswith((f"{key}.", f"{key}[")) for key in again):
             what = "is a path or a name on the hub" if mark.path else "is a service or a program"

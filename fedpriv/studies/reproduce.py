@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from fedpriv.config.overrides import key_of, values_of
 from fedpriv.runtime import versions
 from fedpriv.runtime.progress import Progress
 from fedpriv.runtime.refusals import Mistakes, near
@@ -74,7 +75,7 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
         Mistakes: with everything that is wrong.
     """
     name, file = table.replace("_", "").lower(), sweep_of(paper, table)
-    shown = [one for one in overrides if not one.startswith(sweep.ELSEWHERE)]
+    shown = [one for one in overrides if key_of(one) not in sweep.ELSEWHERE]
     command = shlex.join(["fedpriv", "reproduce", paper, name, *shown])
     try:
         found = sweep.read(file, _with_seeds(paper, file, overrides))
@@ -88,8 +89,8 @@ def _with_seeds(paper: str, file: str, overrides: Sequence[str]) -> list[str]:
 
     They are counted from the file's own on: before it may lie those that settings were chosen with.
     """
-    others = [one for one in overrides if not one.startswith("seeds=")]
-    given = [one.removeprefix("seeds=") for one in overrides if one.startswith("seeds=")]
+    others = [one for one in overrides if key_of(one) != "seeds"]
+    given = values_of("seeds", overrides)
     first = sweep.seeds(file)
     count = given[0] if given else str(max(SEEDS, len(first)))
     if count.startswith("[") or len(given) > 1:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from fedpriv.config import experiment
 from fedpriv.config.construct import join
 from fedpriv.config.experiment import COMPOSED, Experiment
+from fedpriv.config.overrides import key_of
 from fedpriv.config.trust import Untrusted, check_before_resume, untrusted
 from fedpriv.data.document import Document
 from fedpriv.federation.dataset import DocumentData
@@ -231,9 +232,7 @@ class Rebuilt:
             if variant.experiment is not None:
                 kept = [one for one in overrides if one.startswith(SHARED)]
             config = load(variant.experiment or name, (*kept, *variant.overrides))
-            if variant.experiment is None and not any(
-                one.startswith("rounds=") for one in variant.overrides
-            ):
+            if variant.experiment is None and "rounds" not in map(key_of, variant.overrides):
                 # A resume may have added some.
                 config = {**config, "rounds": self.config["rounds"]}
             # A training is done in one process; several go on at a time.

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fedpriv.config import experiment
-from fedpriv.config import overrides as overrides_of
 from fedpriv.config.attack import Order, order
 from fedpriv.config.experiment import Experiment
+from fedpriv.config.overrides import check as check_words
+from fedpriv.config.overrides import write
 from fedpriv.federation.loop import Result as Ended
 from fedpriv.report import tables
 from fedpriv.runtime.progress import Progress
@@ -52,7 +53,8 @@ def run(
         run = fedpriv.run("quickstart", rounds=3, strategy="fedavg")
         print(run.metrics["f1"], run.path)
     """
-    words = [*overrides, *(f"{key}={overrides_of.write(value)}" for key, value in settings.items())]
+    words = [*overrides, *(f"{key}={write(value)}" for key, value in settings.items())]
+    check_words(words, name)
     config = composed(name, words)
     parts = experiment.build(config, name, words)
     check_attack(parts, config, name)

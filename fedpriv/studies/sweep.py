@@ -24,8 +24,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedpriv.config import catalogue, experiment, yaml_file
+from fedpriv.config.overrides import check, combinations, key_of, split, values_of, write
 from fedpriv.config.overrides import read as read_value
-from fedpriv.config.overrides import write
 from fedpriv.runtime.refusals import Mistakes, near
 from fedpriv.studies import claims as claiming
 from fedpriv.studies.claims import Claim
@@ -51,8 +51,10 @@ PART = {key: SECTIONS[key] for key in ("let", "run", "attack", "of")}
 OPEN = ("seeds", "experiment", "runs", "workers")
 """Sections that the command line replaces as a whole; `workers` is not in files."""
 
-ELSEWHERE = ("runs=", "workers=")
+ELSEWHERE = ("runs", "workers")
 """Of these, the ones that change no number of a table, and are not part of its command."""
+
+MANY = "fedpriv run -m"
 
 GIVEN = "given"
 """Beside the sections of a file: settings that the command line has given."""
@@ -171,12 +173,12 @@ def of_runs(name: str, overrides: Sequence[str]) -> Sweep:
     Raises:
         Mistakes: with everything that is wrong.
     """
-    experiment.sweep([one for one in overrides if not one.startswith("workers=")])  # not too many
+    combinations([one for one in overrides if key_of(one) != "workers"], MANY)  # not too many
 
     def whole(key: str) -> list[int]:
-        given = [one for one in overrides if one.startswith(f"{key}=")]
-        texts = [text.partition("=")[2] for one in given for (text,) in experiment.sweep([one])]
-        if not all(text.isdecimal() for text in texts) or len({*texts}) < len(texts):
+        given = [one for one in overrides if key_of(one) == key]
+        texts = [values_of(key, each) for one in given for each in combinations([one], MANY)]
+        if not all(text.isdecimal() for (text,) in texts) or len({*texts}) < len(texts):
             told = "expected whole numbers, all different, such as seed=0,1,2"
             raise Mistakes(name, [f"{' '.join(given)}: {told}"])
         return [int(text) for text in texts]
@@ -184,17 +186,17 @@ def of_runs(name: str, overrides: Sequence[str]) -> Sweep:
     seeds, (workers, *more) = whole("seed"), whole("workers") or [0]
     if more:
         raise Mistakes(name, ["workers=: expected how many runs at a time, one number"])
-    rest = [one for one in overrides if not one.startswith(("seed=", "workers="))]
-    first, *_ = combinations = experiment.sweep(rest)
+    rest = [one for one in overrides if key_of(one) not in ("seed", "workers")]
+    first, *_ = every = combinations(rest, MANY)
     config = experiment.load(name, first)
     if config.get("attack"):
         raise Mistakes(name, ["attack: an experiment with an attack runs without -m"])
     # Where the runs go is no part of the table.
-    same = {one for one in first if one.startswith(ELSEWHERE)}
-    if len(combinations) > 1:
-        same |= set(first).intersection(*combinations)
-    told = [one for one in first if one in same and not one.startswith(ELSEWHERE)]
-    given = [one for one in overrides if not one.startswith(ELSEWHERE)]
+    same = {one for one in first if key_of(one) in ELSEWHERE}
+    if len(every) > 1:
+        same |= set(first).intersection(*every)
+    told = [one for one in first if one in same and key_of(one) not in ELSEWHERE]
+    given = [one for one in overrides if key_of(one) not in ELSEWHERE]
     return Sweep(
         name=config["name"],
         title=" ".join((config["name"], *told)),
@@ -203,7 +205,7 @@ def of_runs(name: str, overrides: Sequence[str]) -> Sweep:
         seeds=tuple(seeds) or (config["seed"],),
         rows=tuple(
             Row(", ".join(one for one in each if one not in same) or name, tuple(each))
-            for each in combinations
+            for each in every
         ),
         columns=tuple(Column(path, label) for path, label in METRICS.items()),
         command=shlex.join(["fedpriv", "run", "-m", name, *given]),
@@ -225,6 +227,7 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         Mistakes: with everything that is wrong in the file.
     """
     path, problems = _file(name), []
+    check(overrides, name)
     try:
         file = _load(path)
         problems += _wrong(file, SECTIONS)
@@ -235,11 +238,10 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
         raise Mistakes(name, [" ".join(str(error).split())]) from error
     if problems:
         raise Mistakes(name, problems)
-    given = [one for one in overrides if not one.startswith(ELSEWHERE)]
+    given = [one for one in overrides if key_of(one) not in ELSEWHERE]
     now = {**file["let"], "experiment": file["experiment"]}
-    pairs = {one: one.partition("=")[0] for one in given}
-    same = {key for key in now if now[key] == own.get(key)}
-    varied = tuple(one for one, key in pairs.items() if key != "seeds" and key not in same)
+    same = {"seeds", *(key for key in now if now[key] == own.get(key))}
+    varied = tuple(one for one in given if key_of(one) not in same)
     title = file.get("title") or catalogue.headline(path) or name
     seeds = file.get("seeds", [0])
     whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
@@ -301,6 +303,7 @@ def settings(name: str, overrides: Sequence[str] = ()) -> Iterator[str]:
     Raises:
         Mistakes: if there is no such sweep, or nothing of it that an override would change.
     """
+    check(overrides, name)
     files = [_file(name)]
     while like := yaml.safe_load(files[-1].read_text("utf-8")).get("like"):
         files.append(files[-1].parent / f"{like}.yaml")
@@ -370,16 +373,11 @@ def _override(file: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """
     values, axes = dict(file.get("let", {})), _axes(file)
     given: dict[str, dict[str, Any]] = {}
-    keys = [text.partition("=")[0] for text in overrides]
-    if twice := [key for key in keys if keys.count(key) > 1]:
-        told = ", ".join(text for text in overrides if text.startswith(f"{twice[0]}="))
-        raise ValueError(f"{told}: expected one value")
-    for key, text in zip(keys, overrides, strict=True):
-        if "=" not in text:
-            raise ValueError(f"{text}: expected NAME=value, such as seeds=[1,2]")
+    for text in overrides:
+        key, given_text = split(text)
         section, _, inner = key.partition(".")
         try:
-            value = read_value(text[len(key) + 1 :])
+            value = read_value(given_text)
         except ValueError as error:
             quoted = """'rows=["one label", "another, with a comma"]'"""
             raise ValueError(f"{text}: cannot be read; a list is quoted like {quoted}") from error
@@ -553,7 +551,7 @@ def _misfits(file: Mapping[str, Any], sweep: Sweep, overrides: Sequence[str]) ->
 
     Rows that the command line has left out are no mistake: they are not measured.
     """
-    narrowed = any(one.partition("=")[0] in _axes(file) for one in overrides)
+    narrowed = any(key_of(one) in _axes(file) for one in overrides)
     rows, columns = [row.name for row in sweep.rows], [column.path for column in sweep.columns]
     for claim in sweep.claims:
         try:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpriv.config import attack, experiment
+from fedpriv.config.overrides import key_of
 from fedpriv.data.document import found_in
 from fedpriv.report.wording import as_csv
 from fedpriv.runtime import run_lock, versions
@@ -81,8 +82,8 @@ def plan(sweep: Sweep) -> list[Job]:
             config, orders = load(seed, row.run), dict[str, tuple[str, ...]]()
             made = {} if row.attack is None else ordered(row.attack)
             if row.attack is not None:
-                seeded = any(text.startswith("seed=") for text in row.attack)
-                words = (*row.attack, *(() if seeded else (f"seed={seed}",)))
+                own = () if "seed" in map(key_of, row.attack) else (f"seed={seed}",)
+                words = (*row.attack, *own)
                 orders[trials.finding(made["name"], words)] = words
         except Mistakes as error:
             for problem in error.problems:

@@ -166,11 +166,11 @@ def _section(
         place: the setting of the source that says where the data lie, and its value.
     """
     from fedpriv.config import experiment
+    from fedpriv.config.overrides import write
 
     settings = [f"{GROUP}={choice}", *overrides]
     if place is not None:
-        quoted = place[1].replace("\\", "\\\\").replace("'", "\\'")
-        settings.append(f"{GROUP}.source.{place[0]}='{quoted}'")
+        settings.append(f"{GROUP}.source.{place[0]}={write(place[1])}")
     try:
         return experiment.load("quickstart", settings)[GROUP]
     except Mistakes as error:

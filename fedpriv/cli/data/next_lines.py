@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedpriv.config import experiment
-from fedpriv.config.overrides import write
+from fedpriv.config.overrides import in_shell, read, write
 from fedpriv.data.document import Document, DocumentSource
 from fedpriv.data.folder.reader import Folder
 from fedpriv.data.hub.reader import HubData
@@ -43,8 +41,7 @@ def next_lines(
         if not isinstance(source, Folder | HubData):
             return []  # the layout of a research data set, which was recognised with its settings
         chosen, key = ("folder", "root") if isinstance(source, Folder) else ("hf", "path")
-        plain = re.fullmatch(r"\.{0,2}/[\w./-]+", given, re.ASCII)  # Hydra reads it as a text
-        settings.insert(0, f"data.source.{key}={given if plain else write(given)}")
+        settings.insert(0, f"data.source.{key}={given if read(given) == given else write(given)}")
     if facts["problems"]["refused"] and "data.source.on_error=skip" not in settings:
         settings.append("data.source.on_error=skip")
     found = []
@@ -69,9 +66,4 @@ def _line(words: list[str], documents: Sequence[Document]) -> str:
     left = min(len({documents[i].provider for i in train}) for train in kept)
     if partition["_target_"].endswith(".ByProvider") and left < partition["clients"]:
         words = [*words, f"data.partition.clients={left}"]
-    return f"fedpriv {' '.join(map(_quoted, words))}"
-
-
-def _quoted(word: str) -> str:
-    """Quotes a word for a shell, in double quotes where that is easier to read."""
-    return f'"{word}"' if "'" in word and not {*word} & {*'"$`\\!'} else shlex.quote(word)
+    return f"fedpriv {' '.join(map(in_shell, words))}"

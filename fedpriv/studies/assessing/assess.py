@@ -11,12 +11,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedpriv.config import attack, experiment
 from fedpriv.config.attack import Order
+from fedpriv.config.overrides import check, in_shell, key_of, split, write
 from fedpriv.config.overrides import read as read_value
 from fedpriv.data.digests import documents_digest
 from fedpriv.federation.dataset import DocumentData
@@ -85,7 +85,7 @@ def read(
     """
     matrix, problems = Matrix.of(name), list[str]()
     usual = matrix.usual
-    set_here = {one: one.lstrip("+~").partition("=")[0] for one in overrides}
+    set_here = {one: key_of(one) for one in overrides}
     problems += [
         f"{one}: an assessment sets {key} itself: {OURS[key]}"
         for one, key in set_here.items()
@@ -101,7 +101,7 @@ def read(
     if not whole or not 0 < len({*every}) == len(every):
         problems.append(f"seeds={seeds}: expected how many, as seeds=2, or which, as seeds=[7,8]")
     for one, key in set_here.items():
-        setters = [row.name for row in rows if key in (w.partition("=")[0] for w in row.run)]
+        setters = [row.name for row in rows if key in map(key_of, row.run)]
         if setters and key not in OURS:
             problems.append(
                 f"{one}: {', '.join(setters)} set{'s' * (len(setters) == 1)} {key}: write it "
@@ -115,11 +115,11 @@ def read(
     words = ["fedpriv", "assess", name, *overrides]
     for what, given in (("defences", defences), ("attacks", attacks), ("seeds", seeds)):
         if given is not None:
-            told = given if isinstance(given, int) else json.dumps(list(given), ensure_ascii=False)
-            words.append(f"{what}={told}")
+            told = given if isinstance(given, int) else list(given)
+            words.append(f"{what}={write(told)}")
     plan = Assessment(
         name, tuple(overrides), tuple(rows), tuple(asked), every, matrix.adversaries, (),
-        shlex.join(words),
+        " ".join(map(in_shell, words)),
     )  # fmt: skip
     return _checked(plan, matrix.keepers, explicit=attacks is not None)
 
@@ -281,7 +281,7 @@ def _idle(defence: Defence, model: Any, made: Sequence[Asked]) -> str:
     if defence.answers and not isinstance(model, QuestionAnswerer):
         return f"{type(model).__name__} answers no questions, so that it would change nothing"
     if defence.attack and not any(one.reads(defence) for one in made):
-        return f"none of the attacks takes {defence.attack[0].partition('=')[0]}"
+        return f"none of the attacks takes {key_of(defence.attack[0])}"
     return ""
 
 
@@ -345,10 +345,11 @@ def options(
     Raises:
         Mistakes: if one of them cannot be read.
     """
+    check(words, source)
     settings, rest, problems = dict[str, Any](), list[str](), list[str]()
     for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or key not in own:
+        key, text = split(word)
+        if key not in own:
             rest.append(word)
             continue
         try:

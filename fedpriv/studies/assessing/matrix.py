@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedpriv.config import attack, catalogue, yaml_file
 from fedpriv.config.construct import import_target
+from fedpriv.config.overrides import key_of
 from fedpriv.runtime.refusals import Mistakes, near
 from fedpriv.studies.assessing.assessed import START, Made
 from fedpriv.studies.assessing.outlook import Outlook
@@ -97,7 +98,7 @@ class Asked:
 
     def reads(self, defence: Defence) -> list[str]:
         """Returns the overrides of a defence that the attack reads."""
-        return [one for one in defence.attack if one.partition("=")[0] in self._reads]
+        return [one for one in defence.attack if key_of(one) in self._reads]
 
     @functools.cached_property
     def _reads(self) -> set[str]:
@@ -272,8 +273,8 @@ class Matrix:
             like = self.defences[entry["like"]]["run"] if "like" in entry else ()
             told = f"{first} with {' '.join(rest)}" if rest else entry["told"]
             against = tuple(entry.get("attack", ()))
-            changed = {word.partition("=")[0] for word in rest}
-            run = tuple(w for w in (*like, *entry["run"]) if w.partition("=")[0] not in changed)
+            changed = set(map(key_of, rest))
+            run = tuple(w for w in (*like, *entry["run"]) if key_of(w) not in changed)
             run = (*run, *rest)
             return Defence(
                 " ".join((first, *rest)), told, run, against, entry.get("answers", False)
