@@ -395,7 +395,9 @@ def markdown(found: Assessed) -> str:
         )
         state = f", {row.state}" if row.state else ""
         utility = f"{row.utility}{state}" if row.utility else "refused"
-        told = f"{epsilon} for one {face(row.unit)}" if epsilon else "∞"
+        most = [auc for auc in row.ceiling.values() if auc is not None]
+        bound = f", any attack's AUC at most {rounded_up(max(most), 3)}" if most else ""
+        told = f"{epsilon} for one {face(row.unit)}{bound}" if epsilon else "∞"
         rows.append([row.title if row.defence == NONE else f"`{row.defence}`", utility, told])
         for name in found.columns:
             cell, value = row.cell(name), ""

@@ -453,7 +453,10 @@ def test_a_value_that_no_row_depends_on_is_refused():
         (["rows=[closed"], r"rows=\[closed: cannot be read; a list is quoted like 'rows="),
         (["rows=[GI-DQA tuned, a tenth]"], "rows=a tenth: .*; labels with commas need quotes"),
         (["experiment=nope"], "experiment=nope: no experiment of that name"),
-        (["victims=2", "side=64", "victims=3"], "victims=2 victims=3: victims is given twice; give one value"),
+        (
+            ["victims=2", "side=64", "victims=3"],
+            "victims=2 victims=3: victims is given twice; give one value",
+        ),
         (["victims"], "victims: is not of the form key=value; type victims=VALUE"),
         (["evaluations=many"], "evaluations=many: expected a number, such as 250"),
         (["victims=0"], r"gi_dqa/table_1 victims=0: (?s:.*)data.source: Expected providers=0 in 1"),
