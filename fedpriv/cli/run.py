@@ -176,6 +176,7 @@ def _finish(result: Result, parts: Experiment, *, trust: bool) -> int:
 
 def _summarise(result: Result) -> None:
     """Prints the last metrics, what failed, and the privacy that was spent."""
+    from fedpriv.metrics.learnt import LEARN_MORE, little_learnt
     from fedpriv.privacy.statement import summary
     from fedpriv.report.wording import counted, show_rounds
     from fedpriv.runtime.progress import describe
@@ -184,6 +185,8 @@ def _summarise(result: Result) -> None:
     if result.metrics:
         last = result.metrics[-1]
         print(f"after {counted(last['round'], 'round')}: {describe(last)}")
+    if said := little_learnt(result.metrics):
+        print(f"{said} {LEARN_MORE}")
     refused = [r["round"] for r in result.metrics if not r["accepted"]]
     if refused:
         print(f"refused, because too few clients answered: {show_rounds(refused)}")

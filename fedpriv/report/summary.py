@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from fedpriv.metrics.learnt import LEARN_MORE, little_learnt
 from fedpriv.report.folder import Row, Run
 from fedpriv.report.rounds import (
     all_curves,
@@ -139,6 +140,8 @@ def warnings(run: Run) -> list[str]:
     if broken:
         names = ", ".join(metric_label(name) for name in broken[:MOST_LISTED])
         said.append(f"Some rounds have no finite value of: {names}.")
+    if little := little_learnt(run.rounds[at] for at in sorted(run.rounds)):
+        said.append(f"{little} {LEARN_MORE}")
     if run.problems:
         said.append("Some of the run's files could not be read; Settings lists them.")
     return said

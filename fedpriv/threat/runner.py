@@ -17,9 +17,10 @@ import numpy as np
 from torch import nn
 
 import fedpriv.threat.scoring.all  # noqa: F401 - registers the scorers
+from fedpriv.metrics.learnt import SAYS_LITTLE, little_learnt
 from fedpriv.runtime.cache import private_folder
 from fedpriv.runtime.run_files import Damaged
-from fedpriv.runtime.run_folder import FINDINGS, LEDGER, RESULT, RunFolder, check_name
+from fedpriv.runtime.run_folder import FINDINGS, LEDGER, METRICS, RESULT, RunFolder, check_name
 from fedpriv.runtime.seeds import entropy
 from fedpriv.runtime.torch_state import reproducible_torch
 from fedpriv.runtime.workers.fork_server import cpu_seconds
@@ -44,7 +45,17 @@ from fedpriv.threat.results import (
 )
 from fedpriv.threat.scoring.registry import SCORERS, Scoring, by_kind, claims_of
 from fedpriv.threat.settings import AttackSettings, composed, not_taken, taken
-from fedpriv.threat.surfaces.base import PUBLIC, AttackedRun, Surface, blank, wanted
+from fedpriv.threat.surfaces.base import (
+    ASKER,
+    HOLDER,
+    PUBLIC,
+    READER,
+    AttackedRun,
+    Surface,
+    blank,
+    observer,
+    wanted,
+)
 from fedpriv.threat.surfaces.batches import fewest_known
 from fedpriv.threat.surfaces.retrain import Laboratory
 from fedpriv.threat.truth import TruthStore
@@ -292,6 +303,9 @@ def _result(
     scorers = [SCORERS[of].score for of in claims_by_kind]
     remarks = context.remarks
     files = dict(scoring.files) | {f"{n}.png": pixels for n, pixels in remarks.pictures.items()}
+    about_the_model = observer(granted.surfaces) in (HOLDER, ASKER, READER)
+    if about_the_model and (little := little_learnt(run.folder.records(METRICS))):
+        remarks.notes.append(f"{little} {SAYS_LITTLE}")
     nothing = Result(kind, "the attack handed back no claim", status=NOTHING_CLAIMED)
     whole = joined(results) if results else nothing
     return dataclasses.replace(
