@@ -53,6 +53,11 @@ differ between a tiny model and a published one, such as the learning rate."""
 BY_CLIENT = "by_client"
 """``${by_client:A,B}`` in the section `data.partition` is B where `data.source.client` names the
 clients, so that they are dealt their own, else A. It is A too where another partition is set."""
+MASKED = "masked"
+"""``${masked:A,B}`` in an experiment file is B where sums are masked, else A."""
+UNBOUNDED = "unbounded"
+"""``${unbounded:A,B}`` in an experiment file is B where the strategy has no mechanism, which bounds
+what a client sends, else A."""
 COMPOSED = "composed"
 """Where a run's settings say from which file, by which overrides, they were composed."""
 
@@ -167,8 +172,18 @@ def _by_client(dealt: Any, named: Any, *, _root_: DictConfig) -> Any:
     return dealt
 
 
+def _masked(plain: Any, masked: Any, *, _root_: DictConfig) -> Any:
+    return plain if OmegaConf.select(_root_, "masking") is None else masked
+
+
+def _unbounded(bounded: Any, unbounded: Any, *, _root_: DictConfig) -> Any:
+    return unbounded if OmegaConf.select(_root_, "strategy.mechanism") is None else bounded
+
+
 OmegaConf.register_new_resolver(BY_SIZE, _by_size, replace=True)
 OmegaConf.register_new_resolver(BY_CLIENT, _by_client, replace=True)
+OmegaConf.register_new_resolver(MASKED, _masked, replace=True)
+OmegaConf.register_new_resolver(UNBOUNDED, _unbounded, replace=True)
 
 
 def declare_defaults() -> None:

@@ -111,7 +111,7 @@ def render(run: Run, *, redacted: bool = False) -> str:
         trainings=trainings_view(run.trainings[:MOST_TABLE_ROWS]),
         curves=curve_charts(run.rounds),
         clients=client_view(run.rounds),
-        cut_off=cut_off(run.rounds),
+        masks=masks(run),
         partition=partition_view(run.partition),
         privacy=privacy,
         prediction=prediction_view(run.prediction),
@@ -250,15 +250,22 @@ def _labelled(curves: Mapping[str, Curve]) -> dict[str, Curve]:
     return labelled
 
 
-def cut_off(rounds: Mapping[int, Row]) -> str:
-    """Returns what to say of coordinates beyond `masking.bound`; empty if there were none."""
-    cut = {at: row["cut_off"] for at, row in rounds.items() if type(row.get("cut_off")) is float}
-    if not cut:
-        return ""
-    return (
-        f"masking.bound has cut off up to {max(cut.values()):.2%} of the coordinates of the "
-        f"updates ({show_rounds(cut)}): their sum is another than it would be without masking."
-    )
+def masks(run: Run) -> list[str]:
+    """Returns in sentences what masks change for the model, and what they have cut off."""
+    said = []
+    masking, strategy = (run.config.get(name) for name in ("masking", "strategy"))
+    if isinstance(masking, Mapping):
+        if isinstance(strategy, Mapping) and strategy.get("weighted") is False:
+            said.append("Behind masks all clients weigh the same, and buffers are not averaged.")
+        if isinstance(bound := masking.get("bound"), int | float):
+            said.append(f"A coordinate of an update is cut off at ±{bound:g} (masking.bound).")
+    rounds = run.rounds.items()
+    if cut := {at: row["cut_off"] for at, row in rounds if type(row.get("cut_off")) is float}:
+        said.append(
+            f"masking.bound has cut off up to {max(cut.values()):.2%} of the coordinates of the "
+            f"updates ({show_rounds(cut)}): their sum is another than it would be without masking."
+        )
+    return said
 
 
 def client_view(rounds: Mapping[int, Row]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def reproduced() -> Texts:
 
 def assessed() -> Texts:
     """Of an assessment, and of a comparison and the reports of some of its trainings."""
-    defences = "none,'strategy=fedavg masking=on',fl_provider_dp"
+    defences = "none,'strategy=fedavg strategy.weighted=true masking=on',fl_provider_dp"
     attacks = "toy_study.Overhears,toy_study.Asks,'toy_study.Asks attack.broken=true',pmia"
     folder, texts = assessment("study", f"defences=[{defences}]", f"attacks=[{attacks}]", "seeds=1")
     content = json.loads((folder / "assessment.json").read_text())

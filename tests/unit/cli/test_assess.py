@@ -176,7 +176,7 @@ def long():
 
 
 def test_a_defence_that_cannot_be_combined_is_a_row_that_says_so():
-    plan = planned(defences=["strategy=fedavg masking=on", "none"])
+    plan = planned(defences=["strategy=fedavg strategy.weighted=true masking=on", "none"])
     refused = plan.defences[0]
     assert "set strategy.weighted=false" in refused.refused
     assert not [one for one in plan.trainings if one.defence == refused.name]
@@ -202,7 +202,10 @@ def test_a_misspelt_defence_is_refused_before_anything_is_trained(words, told):
 
 def test_a_defence_that_does_not_fit_is_told_before_the_first_training(tmp_path, monkeypatch):
     monkeypatch.setattr(trials.Store, "run", lambda *args: {})
-    plan = planned(defences=["none", "strategy=fedavg masking=on"], words=(*SMALL, "runs=runs"))
+    plan = planned(
+        defences=["none", "strategy=fedavg strategy.weighted=true masking=on"],
+        words=(*SMALL, "runs=runs"),
+    )
     said = []
     assess.run(plan, workers=1, tell=said.append)
     (line,) = (one for one in said if one.startswith("not trained: "))

@@ -12,7 +12,7 @@ from fedpriv.config.experiment import Experiment
 from fedpriv.config.reference import reference, settings
 from fedpriv.data.partition import ByClient, ByProvider
 from fedpriv.federation.dataset import DocumentData
-from fedpriv.federation.loop import Federation
+from fedpriv.federation.loop import Federation, Unworkable
 from fedpriv.federation.parts import Parts
 from fedpriv.federation.settings import Privacy, Settings, Training
 from fedpriv.runtime.refusals import Mistakes
@@ -505,3 +505,25 @@ def test_too_few_generated_providers_are_told_before_anything_is_drawn(settings,
         experiment.build(experiment.load("quickstart", [*settings, "federation.wrkers=1"]))
     assert any(problem.startswith(says) for problem in caught.value.problems)
     assert any(problem.startswith("federation.wrkers") for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("words", "weighted", "buffers", "bound"),
+    [
+        ((), True, True, None),
+        (("masking=on",), False, False, 10.0),
+        (("masking=on", "strategy=fedsgd"), None, None, 10.0),
+        (("masking=on", "strategy=fl_provider_dp"), None, None, None),
+        (("masking=on", "strategy.weighted=true", "masking.bound=3"), True, False, 3),
+    ],
+)
+def test_masks_set_what_the_strategy_needs_behind_them(words, weighted, buffers, bound):
+    found = experiment.load("kie_layoutlmv3", ["strategy=fedavg", *words])
+    strategy, masking = found["strategy"], found["masking"] or {}
+    assert (strategy.get("weighted"), strategy.get("buffers")) == (weighted, buffers)
+    assert masking.get("bound") == bound
+    if weighted and masking:
+        with pytest.raises(Unworkable, match=r"set strategy\.weighted=false"):
+            experiment.build(found).assemble(found)
+    elif masking:
+        experiment.build(found).assemble(found)

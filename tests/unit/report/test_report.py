@@ -85,6 +85,27 @@ def page(tmp_path_factory):
     return page_of(fill(tmp_path_factory.mktemp("runs") / "2026-03-02_14-05-11"))
 
 
+MASKS = "masking: {bound: 10.0}\nstrategy: {weighted: false}\n"
+WEIGH = "Behind masks all clients weigh the same, and buffers are not averaged."
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (MASKS, [WEIGH, "A coordinate of an update is cut off at ±10 (masking.bound)."]),
+        ("masking: {bound: null}\nstrategy: {mechanism: {}}\n", []),
+        ("masking: null\nstrategy: {weighted: false}\n", []),
+        ("masking: [1]\nstrategy: x\n", []),
+    ],
+)
+def test_what_masks_have_set_is_said(config, said, folder):
+    (folder / "config.yaml").write_text(CONFIG + config)
+    text = page_of(folder)
+    shown = [one for one in (WEIGH, "A coordinate of an update is cut off at ±10 (masking.bound).")
+             if one in text]  # fmt: skip
+    assert shown == said
+
+
 class Elements(HTMLParser):
     """Collects (tag, attributes) and the text of a page."""
 
