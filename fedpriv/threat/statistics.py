@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import permutations
 from typing import Any
 
@@ -325,16 +326,20 @@ def matching(fits: ArrayLike) -> float:
     """
     table = np.asarray(fits, np.float64)
     n, m = table.shape
-    if math.perm(m, n) <= DRAWS:
-        deals = np.array(list(permutations(range(m), n)))
-    else:
-        rng = np.random.default_rng(0)  # of the same data the same p-value
-        drawn = rng.permuted(np.tile(np.arange(m), (DRAWS, 1)), axis=1)[:, :n]
-        deals = np.vstack([np.arange(n), drawn])
-    means = table[np.arange(n), deals].mean(1)
+    means = table[np.arange(n), _deals(n, m)].mean(1)
     apart = np.abs(means - means.mean())
     own = abs(float(np.trace(table)) / n - means.mean())
     return float(np.mean(apart >= own - TINY))
+
+
+@lru_cache(maxsize=1)  # the scores of one attack are of as many claims and truths
+def _deals(n: int, m: int) -> NDArray[np.int64]:
+    """Returns ways to deal n of m truths out, all of them where they are few enough, (ways, n)."""
+    if math.perm(m, n) <= DRAWS:
+        return np.array(list(permutations(range(m), n)))
+    rng = np.random.default_rng(0)  # of the same data the same p-value
+    drawn = rng.permuted(np.tile(np.arange(m), (DRAWS, 1)), axis=1)[:, :n]
+    return np.vstack([np.arange(n), drawn])
 
 
 def discordance(ours: int, theirs: int, count: int) -> Estimate:
