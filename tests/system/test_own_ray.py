@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import ray
-from processes import TOY, environment, finish, start
+from processes import environment
 
 from fedpriv.runtime.workers import ray_session
 from fedpriv.runtime.workers.watchdog import writers
@@ -105,24 +105,30 @@ def test_token_and_files_are_this_users_alone(session):
             continue
 
 
-def test_nothing_outlives_a_killed_driver(session, tmp_path):
-    process = start(
-        *("run", TOY, "rounds=500", "client.pause=0.2", "federation.workers=2"),
-        "ray.client_resources.num_cpus=1",
-        cwd=tmp_path,
+def test_nothing_outlives_a_killed_driver(session):
+    script = (
+        "import ray, time; from fedpriv.runtime.workers import ray_session\n"
+        "ray_session.start_ray(2, {'num_cpus': 1.0}, None)\n"
+        "Worker = ray.remote(type('Worker', (), {'ready': lambda self: True}))\n"
+        "workers = [Worker.remote() for _ in range(2)]\n"
+        "print(all(ray.get([worker.ready.remote() for worker in workers])), flush=True)\n"
+        "time.sleep(600)\n"
     )
-    deadline = time.monotonic() + 600
-    while not any(path.stat().st_size for path in tmp_path.glob("runs/toy/*/metrics.jsonl")):
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.1)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == "True\n"
     folder, watchdog = watched_by(process.pid)
     daemons = writers(folder)
     assert len(daemons) >= 6
     assert (folder / "token").read_text() != (session.folder / "token").read_text()
 
     os.killpg(process.pid, signal.SIGKILL)
-    finish(process)
+    process.communicate()
     end = time.monotonic() + 60
     while folder.exists() or writers(folder) or Path(f"/proc/{watchdog}").exists():
         assert time.monotonic() < end, f"{folder} is there, or {writers(folder)} are"
