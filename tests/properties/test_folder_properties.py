@@ -2,7 +2,6 @@
 
 import copy
 import json
-from decimal import Decimal
 from pathlib import Path
 
 from folder_pages import SIDES, pdf
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedpriv.data.document import DataError, Word
 from fedpriv.data.folder import page_file
-from fedpriv.data.folder.placing import amounts, dates, place_fields
+from fedpriv.data.folder.placing import place_fields
 from fedpriv.data.folder.side_files import parse_side_file, words_on
 from fedpriv.data.folder.table import parse_table
 from fedpriv.data.spelling import like_spellings
@@ -174,30 +173,6 @@ def test_what_stands_on_the_page_is_found(texts, data):
     assert place is not None
     # The same letters may stand there elsewhere, or cut into other words.
     assert "".join(texts[start:stop]) in "".join(texts[place[1] : place[2]])
-
-
-@given(st.decimals(0, 10**9, places=2))
-def test_an_amount_is_the_same_in_every_writing(amount):
-    english, plain = f"{amount:,}", f"{amount}"
-    german = english.translate(str.maketrans(",.", ".,"))
-    for text in (english, german, plain, f"RM {english}", f"{german} €"):
-        assert Decimal(amount) in amounts(text)
-
-
-@given(st.dates())
-def test_a_date_is_the_same_in_every_writing(day):
-    if day.year < 1000:
-        return
-    meant = (day.year, day.month, day.day)
-    for text in (
-        day.isoformat(),
-        f"{day.day}/{day.month}/{day.year}",
-        f"{day.day:02}.{day.month:02}.{day.year}",
-        f"{day.month}/{day.day}/{day.year}",
-        f"{day:%d %B} {day.year}",
-        f"{day:%B %d}, {day.year}",
-    ):
-        assert meant in dates(text)
 
 
 @given(st.dictionaries(st.text(max_size=8), st.integers(1, 9), max_size=8))

@@ -9,16 +9,25 @@ few letters, as OCR makes them differ, but not in digits where these are most of
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import re
-import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 
 from rapidfuzz import fuzz, process
 
 from fedpriv.data.document import Word
+from fedpriv.data.values import (
+    Amounts,
+    Dates,
+    amounts,
+    dates,
+    dates_among,
+    folded,
+    numbers,
+    words_of,
+)
 
 CLOSE = 85.0
 """Least likeness of a run of words that is not equal, rapidfuzz's ratio of 0 to 100."""
@@ -32,7 +41,6 @@ INSIDE = 96.0
 WHOLE = 90.0
 """Rank of a whole number that may be an amount without its cents."""
 
-_LONGEST_DATE = 4
 _MOST_CLOSE = 20
 
 Place = tuple[int, int, int]
@@ -48,7 +56,7 @@ class _Match:
 
 
 def place_fields(
-    pages: Sequence[Sequence[Word]], fields: Mapping[str, str]
+    pages: Sequence[Sequence[Word]], fields: Mapping[str, str], money: Collection[str] = ()
 ) -> dict[str, Place | None]:
     """Returns where each field stands; None where it is not found.
 
@@ -59,19 +67,21 @@ def place_fields(
     Args:
         pages: the words of each page of a file.
         fields: values by name, in the order in which they are looked for.
+        money: names of fields whose whole numbers are amounts, as others of their column are.
     """
     taken: list[set[int]] = [set() for _ in pages]
     sheets = [_Sheet(words) for words in pages]
     found: dict[str, Place | None] = {}
     for name, value in fields.items():
-        find = _finder(value)
+        is_money = bool(numbers(value) if name in money else amounts(value))
+        find = _finder(value, is_money)
         best: tuple[tuple[float, bool, int, int], int, _Match] | None = None
         for number, sheet in enumerate(sheets):
             for start, stop, rank in find(sheet):
                 if not taken[number].isdisjoint(range(start, stop)):
                     continue
                 match = _Match(rank, sheet.is_near(start, stop, name), start, stop)
-                last = start if amounts(value) else -start
+                last = start if is_money else -start
                 order = (match.rank, match.near, -number, last)
                 if best is None or order > best[0]:
                     best = (order, number, match)
@@ -98,6 +108,29 @@ class _Sheet:
         """Returns the word that holds a letter of `whole`."""
         return bisect.bisect_right(self.starts, letter) - 1
 
+    @functools.cached_property
+    def dates(self) -> list[tuple[int, int, Dates]]:
+        """The first word of each date, the end of its words, and what it may mean."""
+        return dates_among(self.texts)
+
+    @functools.cached_property
+    def numbers(self) -> list[tuple[int, int, bool, Amounts]]:
+        """The same of numbers, and whether each is written as money.
+
+        A number may be of several words, as in "1 234,50" or, where OCR has cut it, in "12 .50".
+        """
+        found: list[tuple[int, int, bool, Amounts]] = []
+        for start, first in enumerate(self.texts):
+            if not _OPENS.fullmatch(folded(first)):
+                continue
+            for stop in range(start + 1, min(start + _LONGEST_NUMBER, len(self.texts)) + 1):
+                if stop > start + 1 and not _CONTINUES.fullmatch(folded(self.texts[stop - 1])):
+                    break
+                text = " ".join(self.texts[start:stop])
+                if meant := numbers(text):
+                    found.append((start, stop, bool(amounts(text)), meant))
+        return found
+
     def is_near(self, start: int, stop: int, name: str) -> bool:
         """Says whether a part of the field's name stands left of the run, or just above it."""
         names = [part for part in re.findall(r"[^\W_]+", name.casefold()) if len(part) > 2]
@@ -120,18 +153,23 @@ class _Sheet:
 Finder = Callable[[_Sheet], list[tuple[int, int, float]]]
 
 
-def _finder(value: str) -> Finder:
-    if numbers := amounts(value):
-        return lambda sheet: _find_amount(sheet, numbers, value)
+def _finder(value: str, is_money: bool) -> Finder:
+    wanted = numbers(value)
+    if is_money:
+        return lambda sheet: _find_amount(sheet, wanted, value, whole=True)
     if days := dates(value):
-        return lambda sheet: _find_date(sheet, days) or _find_text(sheet, value)
+        return lambda sheet: _find_date(sheet, days, value) or _find_text(sheet, value)
+    if wanted and not words_of(folded(value)):  # Excel and JSON write 113.00 as 113
+        return lambda sheet: [
+            *_find_text(sheet, value),
+            *_find_amount(sheet, wanted, value, whole=False),
+        ]
     return lambda sheet: _find_text(sheet, value)
 
 
 def plain(text: str) -> str:
-    """Returns the letters and digits of a text, case folded, in their usual form (NFKC)."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return "".join(sign for sign in folded if sign.isalnum())
+    """Returns the letters and digits of a text, as `fedpriv.data.values.folded` writes them."""
+    return "".join(sign for sign in folded(text) if sign.isalnum())
 
 
 def _find_text(sheet: _Sheet, value: str) -> list[tuple[int, int, float]]:
@@ -183,152 +221,38 @@ def _find_close(sheet: _Sheet, needle: str) -> list[tuple[int, int, float]]:
     ]
 
 
-# ------------------------------------------------------------------------------------- amounts
+# --------------------------------------------------------------------------- amounts and dates
 
-_AMOUNT = re.compile(
-    r"(?P<before>[^\d\-+.,]{0,8})(?P<sign>[-+]?)[^\d\-+.,]{0,4}(?P<digits>\d[\d.,'’\s]*)[^\d]{0,8}"
-)
-_CODE = re.compile(
-    r"[$€£¥₹]|\b(usd|eur|gbp|chf|jpy|cny|inr|myr|rm|sgd|aud|cad|nzd|sek|nok|dkk|pln|czk|brl|idr|rp|rs)(?![^\W\d_])"
-)
-"""What makes a whole number an amount; with cents, anything short may stand before it."""
 _CURRENCY = re.compile(r"[^\d\s.,'’+-]+")
-
-
-def amounts(text: str) -> frozenset[Decimal]:
-    """Returns what a text may mean as an amount of money; empty if it is none.
-
-    An amount has cents, separated thousands or a currency. A plain whole number is not one: it may
-    be the number of an invoice. "1.234" is 1234 or 1 and 234 thousandths.
-    """
-    # Bounded, because all signs between the digits may be separators.
-    match = _AMOUNT.fullmatch(text.strip()) if len(text) < 60 else None
-    if match is None:
-        return frozenset()
-    digits = re.sub(r"[\s'’]", "", match["digits"]).rstrip(".,")
-    if digits.isdecimal() and not _CODE.search(text.casefold()):
-        return frozenset()
-    separators = [sign for sign in digits if sign in ".,"]
-    if digits.isdecimal() and len(digits) > 12:
-        return frozenset()
-    readings = set()
-    if len(set(separators)) == 2:
-        *_, last = separators
-        readings.add(digits.replace("," if last == "." else ".", "").replace(",", "."))
-    elif len(separators) == 1:
-        whole, _, rest = re.split(r"([.,])", digits)
-        readings.add(f"{whole}.{rest}")
-        if len(rest) == 3 and len(whole) < 4:
-            readings.add(whole + rest)
-    else:
-        groups = re.split(r"[.,]", digits)
-        if all(len(group) == 3 for group in groups[1:]):
-            readings.add("".join(groups))
-    sign = "-" if match["sign"] == "-" else ""
-    found = set()
-    for reading in readings:
-        try:
-            found.add(Decimal(sign + reading))
-        except InvalidOperation:
-            continue
-    return frozenset(found)
+_OPENS = re.compile(r".*\d.*|[-(]\D{0,5}")
+_CONTINUES = re.compile(r"[-.,]|f|cfa|[cd]r|(?=.*[\d)])[-+(.,'٫\d]*\D{0,5}")
+_LONGEST_NUMBER = 6
 
 
 def _find_amount(
-    sheet: _Sheet, wanted: frozenset[Decimal], value: str
+    sheet: _Sheet, wanted: Amounts, value: str, *, whole: bool
 ) -> list[tuple[int, int, float]]:
+    """Returns the runs of words that mean an amount, plain whole numbers among them or not."""
     found: list[tuple[int, int, float]] = []
     currency = plain("".join(_CURRENCY.findall(value)))
-    cents = re.compile(r"\d")
-    for start, text in enumerate(sheet.texts):
-        if not cents.search(text):
+    for start, stop, is_money, meant in sheet.numbers:
+        if meant.isdisjoint(wanted) or not (is_money or whole):
             continue
-        # Within one word, or with what OCR has cut off: "1 234,50", "12 .50".
-        for stop in (start + 1, start + 2):
-            joined = "".join(sheet.texts[start:stop])
-            meant = amounts(joined)
-            whole = frozenset() if meant else amounts(f"{joined}.00")
-            if stop > len(sheet.texts) or not (meant | whole) & wanted:
-                continue
-            before = start - 1
-            has_currency = bool(currency) and before >= 0 and sheet.normal[before] == currency
-            # 4 may be an amount of 4.00, or a number of things.
-            found.append((before if has_currency else start, stop, 100.0 if meant else WHOLE))
-            break
+        before = start - 1
+        has_currency = bool(currency) and before >= 0 and sheet.normal[before] == currency
+        # 4 may be an amount of 4.00, or a number of things.
+        found.append((before if has_currency else start, stop, 100.0 if is_money else WHOLE))
     return found
 
 
-# --------------------------------------------------------------------------------------- dates
-
-_MONTHS = (
-    "jan", "feb|fev|fév", "mar|mär|mrz", "apr|avr|abr", "may|mai|mag|mei", "jun|juin|giu",
-    "jul|juil|lug", "aug|aou|aoû|ago", "sep|set", "oct|okt|ott", "nov", "dec|dez|déc|dic",
-)  # fmt: skip
-_MONTH = re.compile("|".join(f"(?P<m{n}>{names})" for n, names in enumerate(_MONTHS, 1)))
-_NUMERIC = re.compile(r"(?<!\d)(\d{1,4})\s?[./\- ]\s?(\d{1,2})\s?[./\- ]\s?(\d{4}|\d{2})(?!\d)")
-_COMPACT = re.compile(r"(?<!\d)(\d{4})(\d{2})(\d{2})(?!\d)")
-_DAY_FIRST = re.compile(
-    r"(?<!\d)(\d{1,2})(?:st|nd|rd|th|\.)?[\s\-/]*(?:de\s+|of\s+)?([^\W\d_]{3,12})\.?"
-    r"[\s\-/,]*(?:de\s+)?(\d{4}|\d{2})(?!\d)"
-)
-_MONTH_FIRST = re.compile(
-    r"([^\W\d_]{3,12})\.?[\s\-/]*(\d{1,2})(?:st|nd|rd|th)?,?[\s\-/]+(\d{4}|\d{2})(?!\d)"
-)
-
-Day = tuple[int, int, int]
-"""Year, month, day."""
-
-
-def dates(text: str) -> frozenset[Day]:
-    """Returns the days that a text may mean; 1/2/2024 may be in January or in February."""
-    folded = unicodedata.normalize("NFKC", text).casefold()[:200]
-    found: set[Day] = set()
-    for match in _NUMERIC.finditer(folded):
-        first, second, third = (int(part) for part in match.groups())
-        if len(match[1]) == 4:
-            found |= _days((first, second, third))
-        elif first < 100:
-            found |= _days((third, second, first), (third, first, second))
-            if len(match[1]) == len(match[3]) == 2:
-                found |= _days((first, second, third))
-    for match in _COMPACT.finditer(folded):
-        year, month, day = (int(part) for part in match.groups())
-        found |= _days((year, month, day))
-    for match in _DAY_FIRST.finditer(folded):
-        found |= _days((int(match[3]), _month(match[2]), int(match[1])))
-    for match in _MONTH_FIRST.finditer(folded):
-        found |= _days((int(match[3]), _month(match[1]), int(match[2])))
-    return frozenset(found)
-
-
-def _days(*days: Day) -> set[Day]:
-    return {
-        (year + 2000 if year < 70 else year + 1900 if year < 100 else year, month, day)
-        for year, month, day in days
-        if 1 <= month <= 12 and 1 <= day <= 31
-    }
-
-
-def _month(name: str) -> int:
-    match = _MONTH.match(name)
-    return int((match.lastgroup or "m0")[1:]) if match else 0
-
-
-def _find_date(sheet: _Sheet, wanted: frozenset[Day]) -> list[tuple[int, int, float]]:
-    """Returns the runs of words that mean the day, without those that hold such a run.
-
-    Numbers before a date may read as a part of it: 0.22 24-11-17 holds 22 24-11.
-    """
-    found: list[tuple[int, int, float]] = []
-    count = len(sheet.texts)
-    nearest = count + 1  # the first end of the runs that start later
-    for start in reversed(range(count)):
-        for stop in range(start + 1, min(start + _LONGEST_DATE + 1, count + 1, nearest)):
-            text = " ".join(sheet.texts[start:stop])
-            if not any(map(str.isdigit, text)) or not (meant := dates(text)) & wanted:
-                continue
-            # A date that reads in one way only, or as the table has it, goes before others.
-            found.append((start, stop, 100.0 if meant == wanted else INSIDE + 2))
-            nearest = stop
-            break
-    return found[::-1]
+def _find_date(sheet: _Sheet, wanted: Dates, value: str) -> list[tuple[int, int, float]]:
+    """Returns the runs of words that may mean the day, rather those that are written as it is."""
+    return [
+        (
+            start,
+            stop,
+            100.0 if "".join(sheet.normal[start:stop]) == plain(value) else 99.0 - (days != wanted),
+        )
+        for start, stop, days in sheet.dates
+        if not days.isdisjoint(wanted)
+    ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from fedpriv.data import values
 from fedpriv.data.document import (
     MOST_DOCUMENTS,
     SKIP,
@@ -350,20 +351,21 @@ def _place(
     fields: Sequence[str],
 ) -> dict[str, Placed]:
     """Finds the fields of each file on its pages, or remembers where they were."""
-    code = files_digest([Path(placing.__file__)])
+    code = files_digest([Path(placing.__file__), Path(values.__file__), values.NAMES])
+    money = [name for name in fields if _is_of_money(rows.values(), name)]
 
     def find(file: PageFile) -> Placed:
         row = rows.get(file.name, FileLabels(0))
-        values = {name: row.fields[name] for name in fields if name in row.fields}
-        if not values:
+        wanted = {name: row.fields[name] for name in fields if name in row.fields}
+        if not wanted:
             return {}
         entries = [reading.entry(file, number) for number in range(len(file.sizes))]
-        name = hash_of([code, entries, list(values.items())])
-        if (kept := _kept_places(name, values)) is not None:
+        name = hash_of([code, entries, list(wanted.items()), money])
+        if (kept := _kept_places(name, wanted)) is not None:
             return kept
         pages = [reading.read(file, number)[0] for number in range(len(file.sizes))]
         found: dict[str, _Placed | None] = {}
-        for field, place in placing.place_fields(pages, values).items():
+        for field, place in placing.place_fields(pages, wanted, money).items():
             found[field] = None
             if place is not None:
                 number, start, stop = place
@@ -384,11 +386,17 @@ def _place(
     return places
 
 
-def _kept_places(name: str, values: Iterable[str]) -> Placed | None:
+def _is_of_money(rows: Iterable[FileLabels], name: str) -> bool:
+    """Says whether a column has numbers alone, and amounts among them."""
+    cells = [row.fields[name] for row in rows if name in row.fields]
+    return any(map(values.amounts, cells)) and all(map(values.numbers, cells))
+
+
+def _kept_places(name: str, fields: Iterable[str]) -> Placed | None:
     try:
         flat = json.loads((cache_folder() / PLACED / name).read_bytes())
         found: dict[str, _Placed | None] = {}
-        for field in values:
+        for field in fields:
             found[field] = None
             if flat[field] is not None:
                 number, start, stop, spelling = flat[field]

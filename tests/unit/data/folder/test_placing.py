@@ -1,11 +1,9 @@
 """Fields are found on their page, as the page writes them, and nowhere else."""
 
-from decimal import Decimal
-
 import pytest
 
 from fedpriv.data.document import Word
-from fedpriv.data.folder.placing import amounts, dates, place_fields
+from fedpriv.data.folder.placing import place_fields
 
 
 def page(*lines):
@@ -95,40 +93,38 @@ def test_the_best_page_of_a_file():
     assert place_fields(pages, {"name": "Globex Corporation"}) == {"name": (2, 0, 2)}
 
 
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("1,234.50", {"1234.50"}),
-        ("1.234,50 €", {"1234.50"}),
-        ("RM12.5", {"12.5"}),
-        ("1.234", {"1.234", "1234"}),
-        ("1,234,567", {"1234567"}),
-        ("1 234,50", {"1234.50"}),
-        ("-3.00", {"-3"}),
-        ("12345", set()),
-        ("$12345", {"12345"}),
-        ("03/02/2024", set()),
-        ("INV-20231", set()),
-    ],
+SHEET = page(
+    "Invoice no 777", "Date 2 de septiembre de 2016", "Total 777.00", "paid 1 234,50 €", "- 45.00"
 )
-def test_what_an_amount_means(text, values):
-    assert amounts(text) == {Decimal(value) for value in values}
 
 
 @pytest.mark.parametrize(
-    ("text", "days"),
+    ("name", "value", "text"),
     [
-        ("25/12/2018", {(2018, 12, 25)}),
-        ("1/2/2024", {(2024, 2, 1), (2024, 1, 2)}),
-        ("2024-03-09", {(2024, 3, 9)}),
-        ("20240309", {(2024, 3, 9)}),
-        ("3 March 2024", {(2024, 3, 3)}),
-        ("Mar 3rd, 2024", {(2024, 3, 3)}),
-        ("3. März 2024", {(2024, 3, 3)}),
-        ("25 déc. 2018", {(2018, 12, 25)}),
-        ("99/99/2024", set()),
-        ("tomorrow", set()),
+        ("date", "2016-09-02", "2 de septiembre de 2016"),
+        ("paid", "1234.5", "1 234,50"),
+        ("refund", "-45", "- 45.00"),
+        ("number", "777", "777"),
+        ("total", "777", "777.00"),  # beside the name
+        ("sum", "777", "777"),  # as it is written
+        ("number", "778", None),
     ],
 )
-def test_what_a_date_means(text, days):
-    assert dates(text) == days
+def test_a_value_of_several_words_or_without_its_cents(name, value, text):
+    assert found(SHEET, **{name: value}) == {name: text}
+
+
+def test_a_whole_number_is_an_amount_where_others_of_its_column_are():
+    assert place_fields([SHEET], {"sum": "777"}, money=["sum"]) == {"sum": (0, 10, 11)}
+    assert place_fields([SHEET], {"sum": "778"}, money=["sum"]) == {"sum": None}
+
+
+@pytest.mark.parametrize("text", ["١٬٢٣٤٫٥٠", "۱۲۳۴٫۵", "१,२३४.५०", "1’234.50", "RM1,234 .50"])
+def test_an_amount_in_other_digits_and_signs(text):
+    assert found(page(f"total {text}"), total="1234.50") == {"total": text}
+
+
+def test_of_days_that_read_alike_the_one_that_is_written_so():
+    words = page("04/03/2024", "03/04/2024", "3 April 2024")
+    assert found(words, date="03/04/2024") == {"date": "03/04/2024"}
+    assert found(words, date="2024-04-03") == {"date": "3 April 2024"}
