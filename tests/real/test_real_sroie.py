@@ -155,7 +155,7 @@ def test_the_originals_give_the_boxes_of_the_shrunk_pages(found, manifest, tmp_p
 def test_label_coverage(found):
     """Measured on this pack; the rest are values that the print does not show."""
     count = Counter(entity.label for document in found.documents for entity in document.entities)
-    assert count == {"company": 262, "date": 267, "total": 269, "address": 261}
+    assert count == {"company": 262, "date": 268, "total": 269, "address": 261}
     equal = Counter()
     for document in found.documents:
         for label, value in keys(document).items():
@@ -168,9 +168,10 @@ def test_label_coverage(found):
 def test_labelled_words_hold_the_value(found):
     for document in found.documents:
         values = keys(document)
-        for label in ("company", "date"):
-            text = text_of(document, label)
-            assert text is None or plain(values[label]) in plain(text)
+        company, date = (text_of(document, label) for label in ("company", "date"))
+        assert company is None or plain(values["company"]) in plain(company)
+        # 03 JUN is printed as 3 JUN.
+        assert date is None or plain(values["date"]).lstrip("0") in plain(date)
         amount = re.sub(r"[^\d.]", "", values["total"])
         assert amount in text_of(document, "total")
         address = text_of(document, "address")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedpriv.data.document import Entity, Word
+from fedpriv.data.values import amounts, dates, dates_among, numbers
 
 LABELS = ("company", "date", "address", "total")
 
@@ -24,17 +25,16 @@ def label_words(words: Sequence[Word], values: Mapping[str, str]) -> tuple[Entit
     - company: the first run of words, within a line or over consecutive lines, that spells the
       value; otherwise the first run that contains it between word boundaries, such as
       "SDN.BHD.(12345-X)" for "SDN BHD".
-    - date: the same on its groups of digits and of letters, so that 1/12/2017 is not 11/2/2017;
-      the word that contains it ("DATE:25/12/2018") counts where no run is equal; last, a run
-      equal by letters and digits ("25122018").
-    - total: the words that hold the same amount, with its decimal point and sign but without
-      currency and thousands' commas. Of several, the last one that stands in the same row of print
-      as a line that says TOTAL (SUBTOTAL does not count); otherwise the one that follows such a
-      line most closely; otherwise the last. The value's currency in the word before is included.
+    - date: the first run that may mean the same day (`fedpriv.data.values`), rather one that is
+      written so; without any, a run equal by letters and digits ("25122018").
+    - total: the word that may mean the same amount. Of several, the last one that stands in the
+      same row of print as a line that says TOTAL (SUBTOTAL does not count); otherwise the one that
+      follows such a line most closely; otherwise the last. The value's currency in the word before
+      is included.
     - address: the run of consecutive whole lines that occur in the value in this order and cover
       most of it, if they cover more than half of its characters.
 
-    Found on the 269 receipts of our pack: company 262, date 267, total 269, address 261 (249 of
+    Found on the 269 receipts of our pack: company 262, date 268, total 269, address 261 (249 of
     them to the last character). The rest are values that the receipt's text does not spell.
     """
     taken: set[int] = set()
@@ -53,18 +53,6 @@ def _letters(text: str) -> list[str]:
 
 def _groups(text: str) -> list[str]:
     return re.findall(r"\d+|[^\W\d_]+", text.casefold())
-
-
-def _amounts(text: str) -> list[str]:
-    """Returns the amounts in a text as digits with a decimal point: "RM1,234.50" is "1234.50"."""
-    amounts = []
-    for token in re.findall(r"(?:(?<!\d)-)?\d(?:[\d.,]*\d)?", text):
-        whole, comma, cents = token.rpartition(",")
-        if comma and len(cents) == 2:
-            amounts.append(f"{whole.replace('.', '').replace(',', '')}.{cents}")
-        else:
-            amounts.append(token.replace(",", ""))
-    return amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +88,16 @@ def _find_company(words: Sequence[Word], value: str, taken: set[int]) -> range |
 
 
 def _find_date(words: Sequence[Word], value: str, taken: set[int]) -> range | None:
-    runs = _runs(words, _groups, value, taken)
-    exact = (run.words for run in runs if run.whole)
-    inside = (run.words for run in runs)
-    plain = (run.words for run in _runs(words, _letters, value, taken) if run.whole)
-    return next(itertools.chain(exact, inside, plain), None)
+    days = dates(value)
+    plain = [run.words for run in _runs(words, _letters, value, taken) if run.whole]
+    found = [
+        range(start, stop)
+        for start, stop, meant in dates_among([word.text for word in words])
+        if not meant.isdisjoint(days) and taken.isdisjoint(range(start, stop))
+    ]
+    # Of 1/12/2017 and 12/1/2017, which may mean the same, the one that is written so.
+    found.sort(key=lambda run: _letters("".join(words[n].text for n in run)) != _letters(value))
+    return next(iter([*found, *plain]), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +123,12 @@ def _lines_of(words: Sequence[Word]) -> list[_Line]:
 
 
 def _find_total(words: Sequence[Word], value: str, taken: set[int]) -> range | None:
-    runs = [run.words for run in _runs(words, _amounts, value, taken)]
+    read = amounts if amounts(value) else numbers
+    runs = [
+        range(place, place + 1)
+        for place, word in enumerate(words)
+        if place not in taken and not read(word.text).isdisjoint(read(value))
+    ]
     if not runs:
         return None
     lines = _lines_of(words)
