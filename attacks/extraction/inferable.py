@@ -8,13 +8,13 @@ these are rules, each a function of a page without its answer. They find what th
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 
-from fedpriv.attacks.extraction.values import days, hundredths
 from fedpriv.data.document import Box, Question, Word
 from fedpriv.data.redaction.answers import letters, occurrences
 from fedpriv.data.redaction.painting import Redacted
+from fedpriv.data.values import dates, has_cents, numbers
 
 Rule = Callable[[Redacted], bool]
 """Says whether the answer to a page's one question can be inferred from the page."""
@@ -27,8 +27,6 @@ SHORTEST = 3
 
 MOST = 12
 """Amounts that are added up, at most: longer lists have too many sums for one to mean much."""
-
-_DECIMALS = re.compile(r"\d[.,]\d\d(?!\d)")
 
 
 def stands_in_question(removed: Redacted) -> bool:
@@ -44,7 +42,7 @@ def continues_a_sequence(removed: Redacted) -> bool:
     So 2 between 1 and 3, or 30 where 10, 20 and 40 are left; but not 5 between 2 and 8, which two
     numbers alone do not tell.
     """
-    answers = {v for a in _question(removed).answers if (v := hundredths(a)) and v % 100 == 0}
+    answers = {v for a in _question(removed).answers for v in numbers(a) if v and v % 1 == 0}
     if not answers:
         return False
     lines = [line for box in removed.boxes for line in _numbers_around(removed.page.words, box)]
@@ -86,8 +84,8 @@ def is_a_date_elsewhere(removed: Redacted) -> bool:
     A due date does not count: it tells the date to those alone who know the term.
     """
     text = " ".join(word.text for word in removed.page.words)
-    dates = set().union(*(days(a.strip(), whole=True) for a in _question(removed).answers))
-    return bool(dates) and not dates.isdisjoint(days(text))
+    days = frozenset().union(*(dates(a, whole=True) for a in _question(removed).answers))
+    return not days.isdisjoint(dates(text) if days else ())
 
 
 RULES: Mapping[str, Rule] = {
@@ -106,28 +104,29 @@ def _question(removed: Redacted) -> Question:
 
 
 def _is_made_up(words: Sequence[Word], answer: str) -> bool:
-    total, exact = hundredths(answer), _has_decimals(answer)
-    if not total or not (exact or total >= 100 * 100):
-        return False
-    numbers = [(word, value) for word in words if (value := hundredths(word.text))]
-    alike = [(word, value) for word, value in numbers if not exact or _has_decimals(word.text)]
-    made = itertools.chain(
-        *(_sums(row) for row in _rows(alike)), *(_products(row) for row in _rows(numbers))
-    )
-    return total in made
+    exact = has_cents(answer)
+    totals = {total for total in numbers(answer) if total and (exact or total >= 100)}
+    left = [(word, values) for word in words if totals and any(values := numbers(word.text))]
+    # A page writes all amounts in one way: both 1,500 and 12,345 are thousands, or none is.
+    for pick in (max, min):
+        read = [(word, pick(values)) for word, values in left]
+        alike = [(word, value) for word, value in read if not exact or has_cents(word.text)]
+        made = itertools.chain(
+            *(_sums(row) for row in _rows(alike)), *(_products(row) for row in _rows(read))
+        )
+        if not totals.isdisjoint(made):
+            return True
+    return False
 
 
-def _has_decimals(text: str) -> bool:
-    return _DECIMALS.search(text) is not None
-
-
-def _numbers_around(words: Sequence[Word], box: Box) -> Iterator[tuple[list[int], list[int]]]:
+def _numbers_around(
+    words: Sequence[Word], box: Box
+) -> Iterator[tuple[list[Decimal], list[Decimal]]]:
     """Yields the whole numbers on either side of a box, nearest first: its line's, its column's."""
     for axis in (0, 1):
         # A word is in line with the box if their sides along the other axis overlap.
         beside = [word for word in words if _overlap(word.box, box, 1 - axis)]
-        numbers = [(w.box[axis], v) for w in beside if (v := hundredths(w.text)) is not None]
-        whole = sorted((at, v) for at, v in numbers if v % 100 == 0)
+        whole = sorted((w.box[axis], v) for w in beside for v in numbers(w.text) if v % 1 == 0)
         middle = (box[axis] + box[axis + 2]) / 2
         yield [v for at, v in whole if at < middle][::-1], [v for at, v in whole if at >= middle]
 
@@ -138,15 +137,15 @@ def _overlap(one: Box, other: Box, axis: int) -> bool:
     return 2 * shared > min(one[axis + 2] - one[axis], other[axis + 2] - other[axis])
 
 
-def _is_between(before: list[int], after: list[int], value: int) -> bool:
+def _is_between(before: list[Decimal], after: list[Decimal], value: Decimal) -> bool:
     if not before or not after or before[0] + after[0] != 2 * value:
         return False
     step = after[0] - value
     further = before[1:2] == [value - 2 * step] or after[1:2] == [value + 2 * step]
-    return step != 0 and (abs(step) == 100 or further)
+    return step != 0 and (abs(step) == 1 or further)
 
 
-def _rows(amounts: Sequence[tuple[Word, int]]) -> Iterator[list[int]]:
+def _rows(amounts: Sequence[tuple[Word, Decimal]]) -> Iterator[list[Decimal]]:
     """Yields amounts in reading order, and the column of each from the top."""
     yield [value for _, value in amounts]
     for word, _ in amounts:
@@ -154,14 +153,14 @@ def _rows(amounts: Sequence[tuple[Word, int]]) -> Iterator[list[int]]:
         yield [value for _, value in sorted(column)]
 
 
-def _sums(row: Sequence[int]) -> Iterator[int]:
+def _sums(row: Sequence[Decimal]) -> Iterator[Decimal]:
     """Yields the sums of amounts that follow each other, and the first of two less the second."""
     for start in range(len(row)):
         yield from itertools.accumulate(row[start : start + MOST])
     yield from (one - other for one, other in itertools.pairwise(row))
 
 
-def _products(row: Sequence[int]) -> Iterator[int]:
+def _products(row: Sequence[Decimal]) -> Iterator[Decimal]:
     """Yields the products of two amounts that follow each other, one of which is a quantity."""
     pairs = itertools.pairwise(row)
-    return (one * other // 100 for one, other in pairs if one % 100 == 0 or other % 100 == 0)
+    return (one * other for one, other in pairs if one % 1 == 0 or other % 1 == 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from fedpriv.attacks.extraction.values import days
+from fedpriv.data.values import dates, has_cents
 
 Tagger = Callable[[str, str], str]
 """Returns one of `CLASSES` for a question's key and its answer, or "" for none."""
@@ -49,7 +49,6 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("nrp", _NRP),
 )
 _NUMBER = re.compile(r"[A-Z0-9 #:/.-]+", re.IGNORECASE)
-_AMOUNT = re.compile(r"\D*[\d.,' ]*\d[.,]\d\d")
 _LEAST_DIGITS = 6
 
 
@@ -65,7 +64,7 @@ def pii_class(key: str, text: str) -> str:
     if key in OF_KEY:
         return OF_KEY[key]
     bare = text.strip()
-    if days(bare, whole=True):
+    if dates(bare, whole=True):
         return "time"
     by_pattern = (name for name, pattern in _PATTERNS if pattern.fullmatch(bare))
     return next(by_pattern, "id" if _is_number(bare) else "")
@@ -74,6 +73,6 @@ def pii_class(key: str, text: str) -> str:
 def _is_number(text: str) -> bool:
     """Says whether a text is an identifier, such as an IBAN, not an amount or a sentence."""
     digits = sum(map(str.isdigit, text))
-    if not _NUMBER.fullmatch(text) or _AMOUNT.fullmatch(text):
+    if not _NUMBER.fullmatch(text) or has_cents(text):
         return False
     return digits >= max(_LEAST_DIGITS, sum(map(str.isalpha, text)))
