@@ -45,7 +45,8 @@ class Command(click.Command):
             if takes and error.option_name in names and not error.possibilities:
                 at = names.index(error.option_name)
                 setting = words[at] if "=" in words[at] else "=".join(words[at : at + 2])
-                error.message += f" Settings have no dashes: type {setting.lstrip('-')}."
+                told = f"{error.message} Settings have no dashes: type {setting.lstrip('-')}."
+                raise click.NoSuchOption(error.option_name, told, ctx=ctx) from error
             raise
 
     def invoke(self, ctx: click.Context) -> int:

@@ -177,8 +177,9 @@ def of_runs(name: str, overrides: Sequence[str]) -> Sweep:
 
     def whole(key: str) -> list[int]:
         given = [one for one in overrides if key_of(one) == key]
-        texts = [values_of(key, each) for one in given for each in combinations([one], MANY)]
-        if not all(text.isdecimal() for (text,) in texts) or len({*texts}) < len(texts):
+        every = (each for one in given for each in combinations([one], MANY))
+        texts = [text for each in every for text in values_of(key, each)]
+        if not all(text.isdecimal() for text in texts) or len({*texts}) < len(texts):
             told = "expected whole numbers, all different, such as seed=0,1,2"
             raise Mistakes(name, [f"{' '.join(given)}: {told}"])
         return [int(text) for text in texts]
