@@ -97,7 +97,7 @@ def _names() -> _Names:
 _NUMBER = re.compile(
     r"(?P<before>\D{0,9}?)(?P<digits>(?<!\w)[.,٫]\d+|\d(?:[\d.,'٫ ]*\d)?)(?P<after>\D{0,9})"
 )
-_LOOSE = re.compile(r"(?<=\d) ?([.,'٫]) ?(?=\d)")
+_LOOSE = re.compile(r"(?<=\d) (?=[.,'٫] ?\d)|((?<=\d[.,'٫])|(?<=\d [.,'٫])) (?=\d)")
 _MIDDLE = re.compile(r"(?<=\d) ?([^\d\s.,'()/:+\-]{1,4}) ?(?=\d\d(?!\d))")
 
 
@@ -127,9 +127,10 @@ def has_cents(text: str) -> bool:
 def _read_number(text: str) -> tuple[Amounts, bool]:
     """Returns the values of a text, and whether it is written as money."""
     # Bounded, because all signs between the digits may be separators.
-    line = _LOOSE.sub(r"\1", folded(text).strip()) if len(text) < 60 else ""
-    line = _MIDDLE.sub(lambda match: "." if _is_currency(match[1]) else match[0], line)
-    match = _NUMBER.fullmatch(line)
+    line = _LOOSE.sub("", folded(text).strip()) if len(text) < 60 else ""
+    match = _NUMBER.fullmatch(line) or _NUMBER.fullmatch(
+        _MIDDLE.sub(lambda found: "." if _is_currency(found[1]) else found[0], line)
+    )
     if match is None or sum(map(str.isdigit, line)) > 15:
         return frozenset(), False
     before, digits, after = match["before"], match["digits"], match["after"].lstrip()
@@ -153,6 +154,7 @@ def _read_number(text: str) -> tuple[Amounts, bool]:
     return frozenset(sign * value for value in values for sign in signs), is_money
 
 
+@functools.lru_cache(maxsize=4096)
 def _is_currency(text: str) -> bool:
     words = words_of(text)
     return any(unicodedata.category(sign) == "Sc" for sign in text) or not (
@@ -188,21 +190,10 @@ def _are_thousands(groups: Sequence[str]) -> bool:
 _TOKEN = re.compile(rf"\d+|{_WORD.pattern}")
 _LONGEST_NAME = 4
 _YEARS = range(1900, 2100)
-_UNITS = frozenset("年月日년월일mdр") | {
-    "thang",
-    "thg",
-    "nam",
-    "ngay",
-    "men",
-    "оны",
-    "сар",
-    "сарын",
-}
+_UNITS = {*re.findall(r"\w+", "年 月 日 년 월 일 thang thg nam ngay m men d оны р сар сарын")}
 """Words between the parts of a date whose month is a number."""
 _JOINTS = {("/", "/"), ("-", "-"), (".", "."), ("/", "-")}
-"""Signs between the parts of such a date."""
-_BLANKS = {("", ""), ("/", "")}
-"""The same, where its year has four digits."""
+"""Signs between the parts of such a date; blanks only as in 25 12 2018 and 3/5 2024."""
 
 
 class _Token(NamedTuple):
@@ -316,7 +307,8 @@ def _numeric(text: str, one: _Token, two: _Token, three: _Token) -> Dates:
         by_year = _days(_years(first), [int(month)], last)
         return by_year or _days(_years(last, long=True), [int(month)], first)
     joints = gaps[0].strip(), gaps[1].strip()
-    if joints not in _JOINTS and (joints not in _BLANKS or len(last) != 4):
+    by_blanks = (joints == ("", "") and len(first) == len(month) == 2) or joints == ("/", "")
+    if joints not in _JOINTS and not (by_blanks and len(last) == 4):
         return frozenset()
     # More of the same before or behind makes it a number to be called, or of an article.
     before, after = text[max(0, one.start - 4) : one.start], text[three.end : three.end + 4]

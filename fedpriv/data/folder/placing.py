@@ -120,15 +120,17 @@ class _Sheet:
         A number may be of several words, as in "1 234,50" or, where OCR has cut it, in "12 .50".
         """
         found: list[tuple[int, int, bool, Amounts]] = []
-        for start, first in enumerate(self.texts):
-            if not _OPENS.fullmatch(folded(first)):
+        texts = [folded(text) for text in self.texts]
+        for start, text in enumerate(texts):
+            if not _OPENS.fullmatch(text):
                 continue
-            for stop in range(start + 1, min(start + _LONGEST_NUMBER, len(self.texts)) + 1):
-                if stop > start + 1 and not _CONTINUES.fullmatch(folded(self.texts[stop - 1])):
-                    break
-                text = " ".join(self.texts[start:stop])
+            for stop in range(start + 1, start + _LONGEST_NUMBER + 1):
                 if meant := numbers(text):
                     found.append((start, stop, bool(amounts(text)), meant))
+                further = texts[stop : stop + 1]
+                if not further or not _CONTINUES.fullmatch(f"{text[-1:]} {further[0]}"):
+                    break
+                text = f"{text} {further[0]}"
         return found
 
     def is_near(self, start: int, stop: int, name: str) -> bool:
@@ -224,8 +226,13 @@ def _find_close(sheet: _Sheet, needle: str) -> list[tuple[int, int, float]]:
 # --------------------------------------------------------------------------- amounts and dates
 
 _CURRENCY = re.compile(r"[^\d\s.,'’+-]+")
-_OPENS = re.compile(r".*\d.*|[-(]\D{0,5}")
-_CONTINUES = re.compile(r"[-.,]|f|cfa|[cd]r|(?=.*[\d)])[-+(.,'٫\d]*\D{0,5}")
+_OPENS = re.compile(r".*\d.*|[-(]\D{0,5}|[cd]r")
+"""The first word of a number."""
+_CONTINUES = re.compile(
+    r"(\D |\d (?=\D|\d{3}(?!\d)))"
+    r"([^\w\s]|f|cfa|[cd]r|(?=.*[\d)])[^\w\s]?[-+(.,'٫\d]*\D{0,5})"
+)
+"""The last sign so far and the next word: thousands, where a digit comes first. F CFA is money."""
 _LONGEST_NUMBER = 6
 
 

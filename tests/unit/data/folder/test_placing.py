@@ -119,7 +119,10 @@ def test_a_whole_number_is_an_amount_where_others_of_its_column_are():
     assert place_fields([SHEET], {"sum": "778"}, money=["sum"]) == {"sum": None}
 
 
-@pytest.mark.parametrize("text", ["١٬٢٣٤٫٥٠", "۱۲۳۴٫۵", "१,२३४.५०", "1’234.50", "RM1,234 .50"])
+@pytest.mark.parametrize(
+    "text",
+    ["١٬٢٣٤٫٥٠", "۱۲۳۴٫۵", "१,२३४.५०", "1’234.50", "RM1,234 .50", "1 234 . 50", "1.234 € 50"],
+)
 def test_an_amount_in_other_digits_and_signs(text):
     assert found(page(f"total {text}"), total="1234.50") == {"total": text}
 
