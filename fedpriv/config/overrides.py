@@ -8,6 +8,7 @@ Lists and mappings may also be written in JSON or YAML.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import itertools
 import json
@@ -16,7 +17,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -130,7 +131,8 @@ def parsed(word: str) -> Override:
     """
     if not is_utf8(word):
         raise ValueError(f"{word!r} is not UTF-8: rename that file or folder")
-    return _parsed(word, os.path.exists(split(word)[1]))
+    found = _parsed(word, os.path.exists(split(word)[1]))
+    return replace(found, value=copy.deepcopy(found.value))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -144,20 +146,18 @@ def _parsed(word: str, exists: bool) -> Override:
     (start, equals, text), parser = word.partition("="), OverridesParser.create()
     wrong = f"{word!r} is not of the form key=value"
     first, *others = (_PATH.match(part) for part in text.split(","))
-    try:
-        if first and not (others and all(others)):  # several paths are a sweep
-            raise HydraException
-        found = parser.parse_override(word)
-        several = found.sweep_string_iterator() if found.is_sweep_override() else iter(())
+    found = None
+    if not first or (others and all(others)):  # several paths are a sweep
+        with contextlib.suppress(HydraException):
+            found = parser.parse_override(word)
+    if found is not None:
+        several = found.sweep_string_iterator() if found.is_sweep_override() else ()
+        words = tuple(f"{start}={one}" for one in itertools.islice(several, MOST_COMBINATIONS + 1))
         value = text if found.is_sweep_override() else found.value()
-        if exists and (found.is_sweep_override() or isinstance(value, list | dict)):
-            raise HydraException
-        words = (f"{start}={one}" for one in several)
-        first_words = tuple(itertools.islice(words, MOST_COMBINATIONS + 1))
-        return Override(word, found.key_or_group, value, first_words, found.is_delete())
-    except HydraException as error:
-        if not equals:
-            raise ValueError(f"{wrong}: type {word}=VALUE") from error
+        if not (exists and (words or isinstance(value, list | dict))):
+            return Override(word, found.key_or_group, value, words, found.is_delete())
+    if not equals:
+        raise ValueError(f"{wrong}: type {word}=VALUE")
     value = text if exists or text[0] not in "[{'\"" else _in_json_or_yaml(text, wrong)
     try:
         key = parser.parse_override(f"{start}=0").key_or_group

@@ -12,7 +12,6 @@ from typing import Any
 from fedpriv.config import experiment
 from fedpriv.config.attack import Order, order
 from fedpriv.config.experiment import Experiment
-from fedpriv.config.overrides import check as check_words
 from fedpriv.config.overrides import write
 from fedpriv.federation.loop import Result as Ended
 from fedpriv.report import tables
@@ -54,7 +53,6 @@ def run(
         print(run.metrics["f1"], run.path)
     """
     words = [*overrides, *(f"{key}={write(value)}" for key, value in settings.items())]
-    check_words(words, name)
     config = composed(name, words)
     parts = experiment.build(config, name, words)
     check_attack(parts, config, name)
