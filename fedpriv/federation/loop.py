@@ -190,8 +190,12 @@ class Federation(Parts):
             tuned = _tuned(start, self.finetuning, self.seed)
             self._model: nn.Module | None = tuned.first
             self.bound = replace(tuned, first=None)
-        except (ValueError, OSError):
-            raise  # they say what is wrong with which setting or file
+        except ValueError:
+            raise  # it says what is wrong with which setting or file
+        except OSError as error:
+            if error.errno is not None:
+                raise  # the operating system's, with the name of a file
+            raise Unworkable([f"model: {' '.join(str(error).split())}"]) from error
         except Exception as error:
             raise Unworkable([f"data or model: {_in_a_line(error)}"]) from error
         if problems := self._problems(inner):

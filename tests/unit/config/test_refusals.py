@@ -195,3 +195,12 @@ def test_a_run_that_is_refused_leaves_nothing(tmp_path):
 
     assert main(["run", "quickstart", "federation.device=gpu", "data.cache=off"]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pretrained_model_that_is_not_there_is_refused(tmp_path, capsys):
+    from fedpriv.cli.main import main
+
+    assert main(["run", "quickstart", "model.pretrained=/nosuch", "data.cache=off"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()[1:]
+    assert line.startswith("  model: pretrained='/nosuch': there is no such folder; expected one")
+    assert list(tmp_path.iterdir()) == []
