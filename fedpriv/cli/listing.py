@@ -10,6 +10,7 @@ import yaml
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command
 from fedpriv.config import catalogue
+from fedpriv.runtime.refusals import near
 
 
 @click.command(
@@ -36,7 +37,8 @@ def command(group: str | None) -> int:
         print(error, file=sys.stderr)
         return 2
     if group is not None and group not in groups:
-        print(f"no config group {group!r}: expected one of {', '.join(groups)}", file=sys.stderr)
+        told = f"expected one of {', '.join(groups)}{near(group, groups)}"
+        print(f"no config group {group!r}: {told}", file=sys.stderr)
         return 2
     if group is None:
         print("Experiments (fedpriv run NAME):")

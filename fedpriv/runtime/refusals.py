@@ -46,6 +46,14 @@ class Mistakes(Refused):
 
 
 def near(word: object, known: Iterable[str]) -> str:
-    """Returns what could have been meant, as the end of an error message; empty if nothing."""
-    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """Returns what could have been meant, as the end of an error message; empty if nothing.
+
+    >>> near("fedag", ["fedavg", "fedsgd"]), near("sever", ["server_membership"]), near("x", [])
+    ("; did you mean 'fedavg'?", "; did you mean 'server_membership'?", '')
+    """
+    text, names = str(word), list(known)
+    beginnings = {name[: len(text)]: name for name in reversed(names)}
+    close = difflib.get_close_matches(text, names, n=1, cutoff=0.6)
+    begun = difflib.get_close_matches(text, beginnings, n=1, cutoff=0.75)
+    found = close or [beginnings[one] for one in begun]
+    return f"; did you mean {found[0]!r}?" if found else ""

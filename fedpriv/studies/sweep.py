@@ -457,7 +457,8 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
     for choice, options in file.get("choices", {}).items():
         picked = file["let"].get(choice)
         if picked not in options:
-            raise Mistakes(source, [f"{choice}={picked}: expected one of {', '.join(options)}"])
+            expected = f"expected one of {', '.join(options)}{near(picked, options)}"
+            raise Mistakes(source, [f"{choice}={picked}: {expected}"])
         shared.append(options[picked])
     shared.append(file.get(GIVEN, {}))
     axes = [[*_parts(name, axis)] for name, axis in _axes(file).items()]

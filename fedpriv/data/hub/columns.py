@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from fedpriv.data.reading import shown
+from fedpriv.runtime.refusals import near
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "ids", "guid", "doc_id", "document_id", "image_id", "file_name", "filename"),
@@ -89,9 +89,8 @@ def find(given: Columns, features: Mapping[str, Any]) -> Found:
         name = getattr(given, role)
         where = f"data.source.columns.{role}={name!r}"
         if name and name not in features:
-            near = difflib.get_close_matches(name, features, 1)
-            meant = f", did you mean {near[0]!r}?" if near else ":"
-            raise ValueError(f"{where}: no such column{meant} there are {', '.join(features)}")
+            there = f"there are {', '.join(features)}{near(name, features)}"
+            raise ValueError(f"{where}: no such column: {there}")
         if name and not fits(role, features[name]):
             raise ValueError(f"{where} holds {shown(features[name])}: expected {HOLDS[role]}")
         found[role] = _guess(role, features) if name is None else name
