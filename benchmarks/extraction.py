@@ -30,7 +30,7 @@ from models import Pair, Row, report
 
 from fedpriv.attacks.extraction.attack import Extraction
 from fedpriv.cli.main import main as fedpriv
-from fedpriv.config import experiment
+from fedpriv.config import catalogue, composing, experiment
 from fedpriv.data.examples import Examples
 from fedpriv.data.generated.invoices import Invoices
 from fedpriv.models.donut import donut
@@ -57,8 +57,8 @@ ONLY_SPLITS = (
 def splits(options: argparse.Namespace) -> Iterator[Row]:
     """The trainings of the splits against the loops that one writes by hand."""
     overrides = [*ONLY_SPLITS, f"attack.splits={options.splits}"]
-    made = {"experiment": str(experiment.find("extraction")), "overrides": overrides}
-    config = {**experiment.load("extraction", overrides), experiment.COMPOSED: made}
+    made = {"experiment": str(catalogue.experiment("extraction")), "overrides": overrides}
+    config = {**experiment.load("extraction", overrides), composing.COMPOSED: made}
     rebuilt = retraining.Rebuilt(config, Path("extraction"), trust=True)
     attack = rebuilt.base.attack
     if not isinstance(attack, Extraction):

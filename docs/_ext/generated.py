@@ -20,8 +20,9 @@ from layers import drawing
 from omegaconf import OmegaConf
 
 from fedpriv.config import attack, catalogue
+from fedpriv.config.composing import BY_CLIENT
 from fedpriv.config.construct import TARGET, import_target, join
-from fedpriv.config.experiment import BY_CLIENT, Experiment
+from fedpriv.config.experiment import Experiment
 from fedpriv.config.reference import Setting, argument_meanings, settings
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.studies import sweep

@@ -41,8 +41,17 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
     and what the attack itself takes (attack.*); --settings describes those that this attack depends
     on. Any other setting is refused.
     """
+    from fedpriv.runtime.run_folder import FINDINGS, RunFolder
+
+    if not show_settings:
+        folder = RunFolder.existing(run_dir)
+    from fedpriv.config import composing
+
+    if show_settings or overrides:
+        composing.check_attack(overrides, "fedpriv attack")
+    from fedpriv.config import attack
+
     if show_settings:
-        from fedpriv.config import attack
         from fedpriv.config.reference import reference
         from fedpriv.threat.settings import taken
 
@@ -51,10 +60,7 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
         takes = ("attack", *taken(kind), "name")
         print(reference(kind, given=given, sections=takes))
         return 0
-    from fedpriv.runtime.run_folder import FINDINGS, RunFolder
-
-    folder = RunFolder.existing(run_dir)
-    from fedpriv.config import attack, experiment
+    from fedpriv.config import experiment
     from fedpriv.config.trust import check_before_attack
 
     again = [override for override in overrides if override.startswith("model.")]
@@ -71,7 +77,7 @@ def command(run_dir: Path, overrides: tuple[str, ...], trust: bool, show_setting
     from fedpriv.studies.trials import to_stderr
 
     order = attack.parse([override for override in overrides if override not in again])
-    config = experiment.with_values(folder.config(), again, str(run_dir))
+    config = composing.with_values(folder.config(), again, str(run_dir))
     model = experiment.model_of(config, str(run_dir)) if again else None
     result = running.made(folder, order, to_stderr, trust, model)
     write_report(folder.path)

@@ -82,18 +82,22 @@ def command(
     exit status is 1 if a bound is above what the ledger says, or if the canaries were not seen as
     they must be.
     """
-    from fedpriv.config import experiment
-    from fedpriv.config.trust import check_before_resume
-    from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems
-    from fedpriv.report.build import write_report
+    from fedpriv.config import composing
     from fedpriv.runtime.run_folder import CONFIG, REPORT, RunFolder
-    from fedpriv.studies.trials import to_stderr
-    from fedpriv.threat.mechanism import keep_audit
 
     folder = RunFolder.existing(name) if (Path(name) / CONFIG).is_file() else None
     if folder and overrides:
         told = ", ".join(overrides)
         raise Mistakes(name, [f"{told}: a run has its settings; audit an experiment"])
+    if not folder:
+        composing.check(name, overrides)
+    from fedpriv.config import experiment
+    from fedpriv.config.trust import check_before_resume
+    from fedpriv.federation.audit.mechanism import audit_mechanism, audit_problems
+    from fedpriv.report.build import write_report
+    from fedpriv.studies.trials import to_stderr
+    from fedpriv.threat.mechanism import keep_audit
+
     if folder and not trust:
         check_before_resume(folder, ())
     config = folder.config() if folder else experiment.load(name, overrides)

@@ -69,16 +69,18 @@ def command(
                 ours = "" if papers.of_the_paper(short) else "(ours) "
                 print(f"  {short:<18} {ours}{catalogue.headline(catalogue.sweeps()[file])}")
         return 0
+    paper = paper.replace("_", "-")
+    if table is not None and "=" in table:
+        overrides, table = (table, *overrides), None
+    every = [name for name in papers.tables(paper) if papers.of_the_paper(name)]
+    if table:
+        papers.sweep_of(paper, table)
     from fedpriv.runtime.progress import for_this_terminal
     from fedpriv.studies import reproduce
     from fedpriv.studies.sweep_page import lines
     from fedpriv.studies.trials import to_stderr
 
-    paper = paper.replace("_", "-")
-    if table is not None and "=" in table:
-        overrides, table = (table, *overrides), None
     if show_settings:
-        every = [name for name in reproduce.tables(paper) if papers.of_the_paper(name)]
         for name in [table] if table else every:
             print(f"{name}:")
             for line in reproduce.settings(paper, name, overrides):

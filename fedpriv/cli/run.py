@@ -10,6 +10,7 @@ import click
 
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command, run_dir, show_settings, trust
+from fedpriv.config import catalogue
 from fedpriv.runtime.refusals import Mistakes
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ def run(name: str, overrides: tuple[str, ...], multirun: bool, show_settings: bo
     Everything is checked before anything starts. Progress goes to standard error; the last line of
     standard output is the run folder.
     """
+    catalogue.experiment(name)  # before Hydra is imported
+    from fedpriv.config import composing
+    from fedpriv.config.overrides import combinations, key_of
+
+    words: Sequence[str] = overrides
+    if multirun:
+        words = [one for one in overrides if key_of(one) != "workers"]
+        words = combinations(words, "fedpriv run -m")[0]
+    composing.check(name, words)
     from fedpriv.config import experiment
     from fedpriv.studies import trials
 
@@ -108,7 +118,7 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
     from fedpriv.runtime.run_folder import RunFolder
 
     folder = RunFolder.existing(run_dir)
-    from fedpriv.config import experiment
+    from fedpriv.config import composing, experiment
     from fedpriv.config.overrides import key_of
     from fedpriv.config.trust import check_before_resume, reaching
     from fedpriv.federation.dataset import UnfitData
@@ -126,7 +136,7 @@ def resume(run_dir: Path, overrides: tuple[str, ...], other_data: bool, trust: b
         allowed = ", ".join(RESUMABLE)
         problems = [f"{override}: a resumed run takes {allowed}" for override in wrong]
         raise Mistakes(str(run_dir), problems)
-    config = experiment.with_values(folder.config(), overrides, str(run_dir))
+    config = composing.with_values(folder.config(), overrides, str(run_dir))
     config = experiment.with_whole_paths(config)
     trials.expect_workers(config)
     parts = experiment.build(config, str(run_dir))

@@ -6,6 +6,7 @@ import click
 
 from fedpriv.cli import completion
 from fedpriv.cli.command import Command, show_settings
+from fedpriv.config import catalogue
 
 
 @click.command(
@@ -41,6 +42,7 @@ def command(name: str, overrides: tuple[str, ...], show_settings: bool) -> int:
     interrupted. The last line of standard output is the folder with results.json, table.md, the
     figure and report.html.
     """
+    catalogue.sweep(name)
     from fedpriv.runtime.progress import for_this_terminal
     from fedpriv.studies import sweep, sweep_jobs
     from fedpriv.studies.sweep_page import lines

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedpriv.config import catalogue, experiment
+from fedpriv.config import catalogue, composing, experiment
 from fedpriv.config.construct import TARGET, import_target
-from fedpriv.config.overrides import key_of, values_of
+from fedpriv.config.overrides import key_of
 from fedpriv.runtime.refusals import Mistakes, near
 from fedpriv.threat.attack import Attack
 from fedpriv.threat.runner import ThreatModel
@@ -88,15 +88,9 @@ def compose(overrides: Sequence[str], source: str = "fedpriv attack") -> dict[st
     Raises:
         Mistakes: if no attack is named, or none of that name is there.
     """
+    chosen = composing.check_attack(overrides, source)
     plugins = catalogue.plugins()["attack"]
-    there = [*catalogue.groups()["attack"], *plugins]
-    chosen = next(iter(values_of("attack", overrides)), "")
-    known = f"expected one of {', '.join(there)}, or the dotted path of a class"
-    if not chosen:
-        raise Mistakes(source, [f"attack= is missing: {known}"])
     own = "." in chosen or chosen in plugins  # a class of the user's, not one of our files
-    if not own and chosen not in there:
-        raise Mistakes(source, [f"attack={chosen}: {known}{near(chosen, there)}"])
     rest = [*(o for o in overrides if not own or key_of(o) != "attack"), *["~attack"] * own]
     config = experiment.load(DEFAULTS, rest)
     if own:

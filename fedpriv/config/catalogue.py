@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from fedpriv.runtime.refusals import Refused
+from fedpriv.runtime.refusals import Mistakes, Refused, near
 
 EXPERIMENTS = "experiments"
 SHARED = {"base", "attacks", "matrix"}
@@ -95,6 +95,25 @@ def experiments() -> dict[str, Path]:
     return {name: found[name] for name in sorted(found.keys() - SHARED)}
 
 
+def experiment(name: str) -> Path:
+    """Returns the file of an experiment, given its name or a path.
+
+    Raises:
+        Mistakes: if there is none; names the near misses.
+    """
+    if name.endswith((".yaml", ".yml")):
+        if Path(name).is_file():
+            return Path(name).resolve()
+        raise Mistakes(name, [f"no such file (relative to {Path.cwd()})"])
+    for folder in folders():
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    raise Mistakes(
+        name,
+        [f"no experiment of that name{near(name, experiments())}; see `fedpriv list`"],
+    )
+
+
 def groups() -> dict[str, dict[str, Path]]:
     """Returns the config groups, such as strategy, and the choices in each with their files."""
     found: dict[str, dict[str, Path]] = {}
@@ -123,6 +142,18 @@ def sweeps() -> dict[str, Path]:
         if not path.name.startswith("_")  # what sweeps share
     }
     return dict(sorted(found.items()))
+
+
+def sweep(name: str) -> Path:
+    """Returns the file of a sweep, given its name or a path.
+
+    Raises:
+        Mistakes: if there is none; names the near miss.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else sweeps().get(name)
+    if path is None or not path.is_file():
+        raise Mistakes(name, [f"no such sweep{near(name, sweeps())}; see `fedpriv list`"])
+    return path
 
 
 def matrix() -> Path:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
+import importlib.util
 import inspect
 import itertools
 import json
 import math
+import re
 import traceback
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -28,6 +30,7 @@ from fedpriv.runtime.outside import Outside
 from fedpriv.runtime.refusals import near
 
 TARGET, PARTIAL = "_target_", "_partial_"
+EXPERIMENT = "fedpriv.config.experiment.Experiment"
 BROKEN = object()
 """Stands for a value that could not be built; the reason is among the problems."""
 
@@ -53,8 +56,7 @@ def construct(
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature)
     arguments = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)}
     for key in [key for key in arguments if key not in parameters and not takes_any]:
-        taker = f"{_full_name(target)} takes no" if place else "there is no setting"
-        problems.append(f"{join(place, key)}: {taker} {key!r}{near(key, parameters)}")
+        problems.append(_unknown(key, place, _full_name(target), parameters))
         del arguments[key]
     hints = _hints(target)
     values = {
@@ -77,6 +79,63 @@ def construct(
         text = str(error) if expected else f"{type(error).__name__}: {' '.join(str(error).split())}"
         problems.append(f"{place + ': ' if place else ''}{text}")
         return BROKEN
+
+
+def _unknown(key: str, place: str, target: str, known: Iterable[str]) -> str:
+    taker = f"{target} takes no" if place else "there is no setting"
+    return f"{join(place, key)}: {taker} {key!r}{near(key, known)}"
+
+
+@functools.cache
+def known_keys() -> dict[str, dict[str, str | None]]:
+    """Returns the settings of fedpriv's classes and functions, which it takes seconds to import.
+
+    They stand in keys.json, which `tests/unit/config/test_keys.py` holds to what they are.
+
+    Returns:
+        Dotted path → settings by name, each with the dataclass of its section, if it has one.
+    """
+    text = Path(__file__).with_name("keys.json").read_text("utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def misspelt(node: Mapping[str, Any], target: str | None, place: str = "") -> Iterator[str]:
+    """Yields what `construct` would say of names that are not there, of fedpriv's alone.
+
+    Args:
+        node: settings, whose references need not be resolved.
+        target: the dotted path of what they are the arguments of, if it is known.
+        place: where they stand.
+    """
+    if target and (why := _missing(target)):
+        yield f"{join(place, TARGET)}: {why}"
+    known = known_keys().get(target or "")
+    for key, value in node.items():
+        if known is not None and key not in (*known, TARGET, PARTIAL):
+            yield _unknown(key, place, str(target), known)
+        elif isinstance(value, Mapping):
+            section = (known or {}).get(key)
+            inner = str(value[TARGET]) if value.get(TARGET) else section
+            yield from misspelt(value, inner, join(place, key))
+
+
+def _missing(path: str) -> str:
+    """Returns why a dotted path of fedpriv's leads nowhere; its module is read, not imported."""
+    module, _, name = path.rpartition(".")
+    if path in known_keys() or module.partition(".")[0] != "fedpriv":
+        return ""
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or found.origin is None:
+        return f"no module {module!r}{near(path, known_keys())}"
+    files = (Path(found.origin), Path(found.origin).with_suffix(".pyi"))
+    source = "\n".join(file.read_text("utf-8") for file in files if file.is_file())
+    if re.search(rf"\b{re.escape(name)}\b", source):
+        return ""
+    own = re.findall(r"^(?:class|def) (\w+)", source, re.M)
+    return f"{module} has no callable {name!r}{near(name, own) or near(path, known_keys())}"
 
 
 def _value(value: Any, hint: Any, place: str, problems: list[str]) -> Any:
@@ -192,6 +251,8 @@ def import_target(path: str) -> Callable[..., Any]:
     module_name, _, name = path.rpartition(".")
     if not module_name:
         raise ImportError(f"{path!r} is no dotted path such as 'fedpriv.strategies.fedavg.FedAvg'")
+    if why := _missing(path):
+        raise ImportError(why)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

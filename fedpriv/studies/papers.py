@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from fedpriv.config import catalogue
+from fedpriv.runtime.refusals import Mistakes, near
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,14 @@ PAPERS = {
 
 
 def tables(paper: str) -> dict[str, str]:
-    """Returns the sweeps of one of `PAPERS` by the name of their table, such as table5, in order.
+    """Returns the sweeps of a paper by the name of their table, such as table5, in their order.
 
     Raises:
-        KeyError: if there is no such paper.
+        Mistakes: if there is no such paper.
     """
+    if paper not in PAPERS:
+        told = f"there is no paper {paper!r}{near(paper, PAPERS)} (expected {', '.join(PAPERS)})"
+        raise Mistakes(paper, [told])
     folder = f"papers/{PAPERS[paper].folder}/"
     found = {
         name.removeprefix(folder).replace("_", ""): name
@@ -46,6 +50,19 @@ def tables(paper: str) -> dict[str, str]:
         if name.startswith(folder)
     }
     return {name: found[name] for name in sorted(found, key=in_order)}
+
+
+def sweep_of(paper: str, table: str) -> str:
+    """Returns the sweep of a table; underscores in its name make no difference.
+
+    Raises:
+        Mistakes: if there is no such paper or table.
+    """
+    known, name = tables(paper), table.replace("_", "").lower()
+    if name not in known:
+        told = f"there is no table {table!r}{near(name, known)}"
+        raise Mistakes(paper, [f"{told} (expected {', '.join(known) or 'none yet'})"])
+    return known[name]
 
 
 def in_order(name: str) -> tuple[int, int, str]:

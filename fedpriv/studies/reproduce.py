@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from fedpriv.config.overrides import key_of, values_of
 from fedpriv.runtime import versions
 from fedpriv.runtime.progress import Progress
-from fedpriv.runtime.refusals import Mistakes, near
+from fedpriv.runtime.refusals import Mistakes
 from fedpriv.runtime.run_folder import REPORT, RESULTS, RunFolder
 from fedpriv.studies import papers, sweep, sweep_jobs
 from fedpriv.studies.claims import Measured, verdicts
@@ -36,33 +36,6 @@ SEEDS = 3
 """Of a table, where nobody says how many."""
 
 
-def tables(paper: str) -> dict[str, str]:
-    """Returns the sweeps of a paper by the name of their table, such as table5, in their order.
-
-    Raises:
-        Mistakes: if there is no such paper.
-    """
-    if paper not in PAPERS:
-        known = ", ".join(PAPERS)
-        raise Mistakes(
-            paper, [f"there is no paper {paper!r}{near(paper, PAPERS)} (expected {known})"]
-        )
-    return papers.tables(paper)
-
-
-def sweep_of(paper: str, table: str) -> str:
-    """Returns the sweep of a table; underscores in its name make no difference.
-
-    Raises:
-        Mistakes: if there is no such paper or table.
-    """
-    known, name = tables(paper), table.replace("_", "").lower()
-    if name not in known:
-        told = f"there is no table {table!r}{near(name, known)}"
-        raise Mistakes(paper, [f"{told} (expected {', '.join(known) or 'none yet'})"])
-    return known[name]
-
-
 def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
     """Reads a table of a paper.
 
@@ -74,7 +47,7 @@ def read(paper: str, table: str, overrides: Sequence[str] = ()) -> Sweep:
     Raises:
         Mistakes: with everything that is wrong.
     """
-    name, file = table.replace("_", "").lower(), sweep_of(paper, table)
+    name, file = table.replace("_", "").lower(), papers.sweep_of(paper, table)
     shown = [one for one in overrides if key_of(one) not in sweep.ELSEWHERE]
     command = shlex.join(["fedpriv", "reproduce", paper, name, *shown])
     try:
@@ -108,7 +81,7 @@ def settings(paper: str, table: str, overrides: Sequence[str] = ()) -> Iterator[
     Raises:
         Mistakes: if there is no such table, or the overrides do not fit it.
     """
-    file = sweep_of(paper, table)
+    file = papers.sweep_of(paper, table)
     return sweep.settings(file, _with_seeds(paper, file, overrides))
 
 
@@ -130,7 +103,7 @@ def read_all(
         Mistakes: with everything that is wrong in the first table with mistakes.
     """
     found = {}
-    for name in filter(of_the_paper, tables(paper)):
+    for name in filter(of_the_paper, papers.tables(paper)):
         try:
             found[name] = read(paper, name, overrides)
             sweep_jobs.checked(found[name], _kept(found[name], results), _shared(found[name]))

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedpriv.config import experiment
+from fedpriv.config import composing, experiment
+from fedpriv.config.composing import COMPOSED
 from fedpriv.config.construct import join
-from fedpriv.config.experiment import COMPOSED, Experiment
+from fedpriv.config.experiment import Experiment
 from fedpriv.config.overrides import key_of
 from fedpriv.config.trust import Untrusted, check_before_resume, untrusted
 from fedpriv.data.document import Document
@@ -240,7 +241,7 @@ class Rebuilt:
             privacy = {**config["privacy"], "audit": False}  # of the run itself
             config = {**config, "attack": None, "federation": federation, "privacy": privacy}
             for path, value in variant.values.items():
-                config = experiment.with_value(config, path.split("."), value)
+                config = composing.with_value(config, path.split("."), value)
             plan[variant.name] = config
         return plan
 

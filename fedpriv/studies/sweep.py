@@ -23,7 +23,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedpriv.config import catalogue, experiment, yaml_file
+from fedpriv.config import catalogue, composing, experiment, yaml_file
 from fedpriv.config.overrides import check, combinations, key_of, split, values_of, write
 from fedpriv.config.overrides import read as read_value
 from fedpriv.runtime.refusals import Mistakes, near
@@ -227,7 +227,7 @@ def read(name: str, overrides: Sequence[str] = ()) -> Sweep:
     Raises:
         Mistakes: with everything that is wrong in the file.
     """
-    path, problems = _file(name), []
+    path, problems = catalogue.sweep(name), []
     check(overrides, name)
     try:
         file = _load(path)
@@ -291,7 +291,7 @@ def seeds(name: str) -> list[int]:
     Raises:
         Mistakes: if there is no such sweep.
     """
-    return list(_load(_file(name)).get("seeds", [0]))
+    return list(_load(catalogue.sweep(name)).get("seeds", [0]))
 
 
 def settings(name: str, overrides: Sequence[str] = ()) -> Iterator[str]:
@@ -305,7 +305,7 @@ def settings(name: str, overrides: Sequence[str] = ()) -> Iterator[str]:
         Mistakes: if there is no such sweep, or nothing of it that an override would change.
     """
     check(overrides, name)
-    files = [_file(name)]
+    files = [catalogue.sweep(name)]
     while like := yaml.safe_load(files[-1].read_text("utf-8")).get("like"):
         files.append(files[-1].parent / f"{like}.yaml")
     said = {key: told for one in reversed(files) for key, told in _remarks(one).items()}
@@ -342,13 +342,6 @@ def _remarks(path: Path) -> dict[str, str]:
     lines = text.splitlines()
     behind = {k: re.match(r"\s*# (.+)", lines[e.line][e.column :]) for k, e in ends.items()}
     return {key: found[1] for key, found in behind.items() if found}
-
-
-def _file(name: str) -> Path:
-    path = Path(name) if name.endswith((".yaml", ".yml")) else catalogue.sweeps().get(name)
-    if path is None or not path.is_file():
-        raise Mistakes(name, [f"no such sweep{near(name, catalogue.sweeps())}; see `fedpriv list`"])
-    return path
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -475,7 +468,7 @@ def _rows(file: Mapping[str, Any], source: str) -> Iterator[Row]:
         try:
             found = _merged(parts)
         except OmegaConfBaseException as error:
-            hint = experiment.MISSING if "Environment variable" in str(error) else ""
+            hint = composing.MISSING if "Environment variable" in str(error) else ""
             why = str(error).splitlines()[0].rpartition(" raised while resolving interpolation: ")
             problems.append(f"{name}: {why[2]}{hint}")
             continue

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpriv.config import attack, experiment
+from fedpriv.config import attack, catalogue, experiment
 from fedpriv.config.overrides import key_of
 from fedpriv.data.document import found_in
 from fedpriv.report.wording import as_csv
@@ -72,7 +72,7 @@ def plan(sweep: Sweep) -> list[Job]:
 
     jobs, problems = [], dict[str, str]()
     try:
-        experiment.find(sweep.experiment)
+        catalogue.experiment(sweep.experiment)
     except Mistakes as error:
         raise Mistakes(
             sweep.name, [f"experiment={sweep.experiment}: {one}" for one in error.problems]

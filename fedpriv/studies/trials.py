@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpriv.config import experiment, trust
+from fedpriv.config import catalogue, composing, experiment, trust
 from fedpriv.config.construct import import_target
 from fedpriv.config.experiment import Experiment
 from fedpriv.federation.loop import Federation, Result
@@ -92,7 +92,7 @@ class Trial:
     @functools.cached_property
     def name(self) -> str:
         """Of its folder, the same for the same settings, wherever runs go."""
-        kept = {k: v for k, v in self.config.items() if k not in ("runs", experiment.COMPOSED)}
+        kept = {k: v for k, v in self.config.items() if k not in ("runs", composing.COMPOSED)}
         return self.named or digest(kept)
 
     @property
@@ -294,9 +294,9 @@ def composed(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     Workers begin to import what they need meanwhile, on another core.
     """
     config = experiment.load(name, overrides)
-    made = {"experiment": str(experiment.find(name)), "overrides": list(overrides)}
+    made = {"experiment": str(catalogue.experiment(name)), "overrides": list(overrides)}
     expect_workers(config)
-    return {**config, experiment.COMPOSED: made}
+    return {**config, composing.COMPOSED: made}
 
 
 def expect_workers(config: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from thorough import THOROUGH
 from fedpriv.cli.main import commands, main
 from fedpriv.config import attack, catalogue, experiment
 from fedpriv.runtime.refusals import Mistakes
-from fedpriv.studies import reproduce, sweep
+from fedpriv.studies import papers, reproduce, sweep
 
 PAGES = pages()
 IDS = [page.name for page in PAGES]
@@ -63,11 +63,11 @@ def unknown(name, given):
     """Returns what a command names that is not there; its settings are not looked at."""
     groups, names = catalogue.groups(), []
     if name == "run":
-        experiment.find(given["name"])
+        catalogue.experiment(given["name"])
     elif name == "sweep" and not given["name"].endswith(".yaml"):
         names += [given["name"]] if given["name"] not in catalogue.sweeps() else []
     elif name == "reproduce" and given["paper"]:
-        known = reproduce.tables(given["paper"])
+        known = papers.tables(given["paper"])
         names += [given["table"]] if given["table"] and given["table"] not in known else []
     for override in given.get("overrides", ()):
         key, _, value = override.partition("=")

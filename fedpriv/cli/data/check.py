@@ -178,7 +178,6 @@ def _section(
 
 
 def _refuse_settings(given: str, overrides: Sequence[str], why: str) -> None:
-
     if overrides:
         raise Mistakes(given, [f"{' '.join(overrides)}: settings are not taken here; {why}"])
 
@@ -190,7 +189,7 @@ def _section_of_file(path: Path) -> Any:
 
     from fedpriv.config import experiment, yaml_file
 
-    experiment.find(str(path))  # raises Mistakes if there is no such file
+    catalogue.experiment(str(path))  # raises Mistakes if there is no such file
     try:
         yaml_file.check(path)
         content = OmegaConf.load(path)

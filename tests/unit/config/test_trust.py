@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fedpriv.cli.main import main
-from fedpriv.config import catalogue, experiment
+from fedpriv.config import catalogue, composing
 from fedpriv.config.construct import import_target
 from fedpriv.config.experiment import load
 from fedpriv.config.trust import Untrusted, check_before_resume, reaching, untrusted
@@ -223,7 +223,7 @@ def test_further_trainings_beside_their_plan_are_checked_before_a_resume(tmp_pat
 def test_settings_of_a_folder_are_not_resolved_again(monkeypatch):
     monkeypatch.setenv("TOKEN", "secret")
     config = {"name": "${oc.env:TOKEN}", "federation": {"workers": 1, "device": "cpu"}}
-    changed = experiment.with_values(config, ["federation.workers=2"], "x")
+    changed = composing.with_values(config, ["federation.workers=2"], "x")
     assert changed["name"] == "${oc.env:TOKEN}"
     assert changed["federation"] == {"workers": 2, "device": "cpu"}
 

@@ -92,10 +92,10 @@ def read(file, *words):
 
 
 def test_every_sweep_of_a_paper_is_a_table_of_it():
-    listed = {sweep for paper in reproduce.PAPERS for sweep in reproduce.tables(paper).values()}
+    listed = {sweep for paper in reproduce.PAPERS for sweep in papers.tables(paper).values()}
     others = {name for name in catalogue.sweeps() if name.startswith("papers/private/")}
     assert listed | others == set(catalogue.sweeps())
-    assert reproduce.tables("gi-dqa")["table1"] == "papers/gi_dqa/table_1"
+    assert papers.tables("gi-dqa")["table1"] == "papers/gi_dqa/table_1"
 
 
 def test_tables_are_sorted_by_their_number():
@@ -213,9 +213,9 @@ def test_settings_of_a_table_are_shown_and_nothing_is_started(folder, capsys):
 def test_settings_of_a_paper_are_those_of_its_tables_without_studies_of_ours(
     folder, monkeypatch, capsys
 ):
-    found = reproduce.tables
+    found = papers.tables
     names = ("table98", "table99", "ofours")
-    monkeypatch.setattr(reproduce, "tables", lambda paper: {n: found(paper)[n] for n in names})
+    monkeypatch.setattr(papers, "tables", lambda paper: {n: found(paper)[n] for n in names})
     place = folder / "experiments" / "papers" / "cdmi"
     (place / "of_ours.yaml").write_text(FILE)
     assert main(["reproduce", "cdmi", "seeds=2", "--settings"]) == 0
@@ -277,9 +277,9 @@ def test_without_a_paper_all_tables_are_listed(capsys):
 
 
 def test_without_a_table_all_of_the_papers_are_run(measured, monkeypatch, capsys):
-    found = reproduce.tables
+    found = papers.tables
     ours = ("table98", "table99", "ofours")
-    monkeypatch.setattr(reproduce, "tables", lambda paper: {n: found(paper)[n] for n in ours})
+    monkeypatch.setattr(papers, "tables", lambda paper: {n: found(paper)[n] for n in ours})
     Path("experiments", "papers", "cdmi", "of_ours.yaml").write_text(FILE)
     trained = times(FINAL)
     assert len(trained) == 6
@@ -307,9 +307,9 @@ def test_without_a_table_all_of_the_papers_are_run(measured, monkeypatch, capsys
 
 
 def test_tables_that_need_data_sets_are_left_out_of_a_paper_without(measured, monkeypatch, capsys):
-    found = reproduce.tables
+    found = papers.tables
     named = ("table98", "table97", "table96")
-    monkeypatch.setattr(reproduce, "tables", lambda paper: {n: found(paper)[n] for n in named})
+    monkeypatch.setattr(papers, "tables", lambda paper: {n: found(paper)[n] for n in named})
     place = Path("experiments", "papers", "cdmi")
     root = "{root: '${oc.env:FEDPRIV_DATA}/receipts'}"
     for number, text in (
@@ -406,7 +406,7 @@ def test_a_claim_is_held_against_the_result_that_is_kept_too(measured, capsys, m
     before = kept.read_bytes()
     assert main(words) == 2
     assert "claims, since the result that is kept: 'value: lucky" in capsys.readouterr().err
-    monkeypatch.setattr(reproduce, "tables", lambda paper: {"table98": "papers/cdmi/table_98"})
+    monkeypatch.setattr(papers, "tables", lambda paper: {"table98": "papers/cdmi/table_98"})
     assert main(["reproduce", "cdmi", *words[3:]]) == 2  # before any table of the paper is run
     assert not Path("runs").exists()
     assert kept.read_bytes() == before
@@ -414,7 +414,7 @@ def test_a_claim_is_held_against_the_result_that_is_kept_too(measured, capsys, m
 
 def test_claims_of_a_papers_tables_say_whose_they_are():
     files = [
-        file for paper in PAPERS for n, file in reproduce.tables(paper).items() if of_the_paper(n)
+        file for paper in PAPERS for n, file in papers.tables(paper).items() if of_the_paper(n)
     ]
     tables = {file: read(file) for file in files if not file.endswith(("98", "99"))}
     assert len(tables) > 30
