@@ -10,9 +10,6 @@ from fedpriv.cli import completion
 from fedpriv.cli.command import Command
 from fedpriv.runtime.refusals import Mistakes
 
-OWN = ("defences", "attacks", "seeds", "hours", "workers")
-"""Settings of an assessment; all others are of the experiment."""
-
 
 @click.command(
     "assess",
@@ -73,17 +70,22 @@ def command(
     measurement contradicts the ledger, or nothing could be trained.
     """
     from fedpriv.runtime.versions import cores
+    from fedpriv.studies.assessing import names
+
+    is_folder = Path(name).is_dir()
+    if is_folder and overrides:
+        told = ", ".join(overrides)
+        raise Mistakes(name, [f"{told}: an assessment has its settings; give an experiment's name"])
+    settings, rest = names.options(name, overrides)
+    if not is_folder:
+        names.check(name, settings, rest)
     from fedpriv.studies.assessing import assess, assessed, assessment, cost
     from fedpriv.studies.assessing.brief import write_brief
     from fedpriv.studies.trials import to_stderr
 
-    if Path(name).is_dir() and overrides:
-        told = ", ".join(overrides)
-        raise Mistakes(name, [f"{told}: an assessment has its settings; give an experiment's name"])
-    if Path(name).is_dir():
+    if is_folder:
         folder = Path(name)
     else:
-        settings, rest = assess.options(name, overrides, OWN)
         hours, workers = settings.pop("hours", None), settings.pop("workers", None)
         workers = cores() if workers is None else workers
         to_stderr("checking the settings of all trainings and attacks")

@@ -101,6 +101,10 @@ SLIPS = {
     "sweep papers/gi_dqa/tabel_1": "did you mean 'papers/gi_dqa/table_1'?",
     "reproduce cdm": "did you mean 'cdmi'?",
     "reproduce cdmi tabel5": "did you mean 'table5'?",
+    "assess quikstart": "did you mean 'quickstart'?",
+    "assess quickstart roundz=3": "did you mean 'rounds'?",
+    "assess quickstart attacks=[sever]": "did you mean 'server_membership'?",
+    "assess quickstart defences=[maskin]": "did you mean 'masking'?",
 }
 
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from fedpriv.config import attack, experiment
 from fedpriv.config.attack import Order
-from fedpriv.config.overrides import check, in_shell, key_of, split, write
-from fedpriv.config.overrides import read as read_value
+from fedpriv.config.overrides import in_shell, key_of, write
 from fedpriv.data.digests import documents_digest
 from fedpriv.federation.dataset import DocumentData
 from fedpriv.federation.loop import Federation, Unworkable
@@ -335,42 +334,6 @@ def _withheld(
             return f"keep={name}: {reason}", ""
     kept.update(keepers)
     return "", who.name if (who := observer(needed)) else "model"
-
-
-def options(
-    source: str, words: Sequence[str], own: Sequence[str]
-) -> tuple[dict[str, Any], list[str]]:
-    """Separates an assessment's own settings from overrides of the experiment.
-
-    Raises:
-        Mistakes: if one of them cannot be read.
-    """
-    check(words, source)
-    settings, rest, problems = dict[str, Any](), list[str](), list[str]()
-    for word in words:
-        key, text = split(word)
-        if key not in own:
-            rest.append(word)
-            continue
-        try:
-            value = read_value(text)
-        except ValueError as error:
-            problems.append(f"{word}: {error}")
-            continue
-        if key in ("defences", "attacks"):
-            value = [value] if isinstance(value, str) else value
-            if not isinstance(value, list) or not value:
-                problems.append(f"{word}: expected names in brackets: {key}=[…]")
-        elif key == "hours" and not (isinstance(value, int | float) and 0.001 <= value < 10_000):
-            problems.append(f"{word}: expected hours, 0.001 or more")
-        elif key == "workers" and not (type(value) is int and 0 <= value <= 1000):
-            problems.append(f"{word}: expected 0 or more processes")
-        elif key == "seeds" and not (isinstance(value, list) or (type(value) is int and value > 0)):
-            problems.append(f"{word}: expected how many, as seeds=2, or which, as seeds=[7,8]")
-        settings[key] = value
-    if problems:
-        raise Mistakes(source, problems)
-    return settings, rest
 
 
 def run(

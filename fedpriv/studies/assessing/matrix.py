@@ -9,19 +9,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from fedpriv.config import attack, catalogue, yaml_file
+from fedpriv.config import attack
 from fedpriv.config.construct import import_target
 from fedpriv.config.overrides import key_of
-from fedpriv.runtime.refusals import Mistakes, near
+from fedpriv.studies.assessing import names
 from fedpriv.studies.assessing.assessed import START, Made
 from fedpriv.studies.assessing.outlook import Outlook
 from fedpriv.studies.trials import Trial, finding
@@ -249,25 +245,16 @@ class Matrix:
         Raises:
             Mistakes: if the file cannot be read.
         """
-        path = catalogue.matrix()
-        try:
-            yaml_file.check(path)
-            matrix: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-        except (OmegaConfBaseException, ValueError, OSError) as error:
-            raise Mistakes(source, [f"{path}: {' '.join(str(error).split())}"]) from error
-        for section, entries in matrix.pop("ready", {}).get(Path(source).stem, {}).items():
-            for key, value in entries.items():
-                both = isinstance(value, dict) and key in matrix[section]
-                matrix[section][key] = {**matrix[section][key], **value} if both else value
+        matrix = names.matrix(source)
         who = {name: Observer(**one) for name, one in matrix.pop("adversaries").items()}
         return cls(who, **matrix)
 
-    def defence(self, text: str) -> Defence | None:
-        """Returns a defence by its name, dotted path or overrides; None for what is none.
+    def defence(self, text: str) -> Defence:
+        """Returns a defence by its name, dotted path or overrides; `names.misnamed` checks them.
 
         A name may have overrides behind it.
         """
-        first, *rest = _words(text)
+        first, *rest = names.words(text)
         if first in self.defences:
             entry = self.defences[first]
             like = self.defences[entry["like"]]["run"] if "like" in entry else ()
@@ -281,20 +268,16 @@ class Matrix:
             )
         if all("=" in word for word in (first, *rest)):
             return Defence(text, text, (first, *rest))
-        if "." in first and not rest:
-            run = (f"strategy={first}", "masking=off")
-            return Defence(first.rpartition(".")[2], f"{first}, a strategy of your own", run)
-        return None
+        run = (f"strategy={first}", "masking=off")
+        return Defence(first.rpartition(".")[2], f"{first}, a strategy of your own", run)
 
-    def attack(self, text: str) -> Asked | None:
+    def attack(self, text: str) -> Asked:
         """Returns an attack by its name or dotted path, perhaps with overrides behind it."""
-        first, *rest = _words(text)
+        first, *rest = names.words(text)
         if first in self.attacks:
             entry = dict(self.attacks[first])
-        elif "=" not in first and ("." in first or first in catalogue.groups()["attack"]):
-            entry = {"adversary": "", "attack": [f"attack={first}"], "told": _first_line(first)}
         else:
-            return None
+            entry = {"adversary": "", "attack": [f"attack={first}"], "told": _first_line(first)}
         smaller = entry.pop("smaller", {})
         return Asked(
             " ".join((first.rpartition(".")[2], *rest)),
@@ -309,35 +292,30 @@ class Matrix:
 
 
 def chosen(
-    names: Sequence[Any],
+    given: Sequence[Any],
     known: Mapping[str, Any],
     what: str,
-    named: Callable[[str], Named | None],
+    named: Callable[[str], Named],
     problems: list[str],
 ) -> list[Named]:
     """Returns what is named, in its order; what is wrong is appended to `problems`.
 
     Args:
-        names: as they were given.
+        given: names, as they were given.
         known: those of the matrix, for messages.
         what: "defences" or "attacks".
         named: `Matrix.defence` or `Matrix.attack`.
         problems: one line each.
     """
+    if wrong := list(names.misnamed(given, known, what)):
+        problems += wrong
+        return []
     found: list[Named] = []
-    for name in names:
-        text = str(name).lower() if name is None else str(name)  # YAML may read `none` as nothing
-        one = named(text)
-        if one is None:
-            also = {"defences": "overrides", "attacks": "another attack of `fedpriv list`"}[what]
-            expected = f"expected {', '.join(known)}, the dotted path of a class, or {also}"
-            problems.append(f"{what}: there is no {text!r}{near(text, known)} ({expected})")
-        elif one.name == START or one.name in [other.name for other in found]:
+    for one in map(named, map(names.as_text, given)):
+        if one.name == START or one.name in [other.name for other in found]:
             problems.append(f"{what}: the name {one.name} is taken")
         else:
             found.append(one)
-    if not names:
-        problems.append(f"{what}=[]: expected some of {', '.join(known)}")
     return found
 
 
@@ -348,11 +326,3 @@ def _first_line(path: str) -> str:
     except ImportError:  # which is told with the attack's other mistakes
         return ""
     return told.splitlines()[0].rstrip(".") if told else ""
-
-
-def _words(text: str) -> list[str]:
-    """Returns the words of a text, at least one, as a shell would."""
-    try:
-        return shlex.split(text) or [""]
-    except ValueError:  # a quotation that is not closed
-        return [text]
