@@ -32,7 +32,7 @@ from fedpriv.report.rounds import metric_groups, metric_label
 from fedpriv.report.summary import leading_metrics, run_date, run_name, run_state
 from fedpriv.report.wording import plain
 from fedpriv.runtime import run_files
-from fedpriv.runtime.run_folder import RunFolder
+from fedpriv.runtime.run_folder import AUDIT, RunFolder
 from fedpriv.studies.estimate import Over, over, over_attacks, within
 from fedpriv.studies.table import MOST_PANELS, Line, figure
 from fedpriv.threat.results import DONE, LEAK, NONE_SHOWN, Result, Table
@@ -454,6 +454,8 @@ def _state(row: Seeds) -> tuple[str, str]:
     for run in row.runs:
         ran = [f for f in run.run.findings if not f.result.refused and f.result.status == DONE]
         for one in among_all(ran):
+            if one.name == AUDIT and one.result.verdict != LEAK:
+                continue  # it measures noise, and says nothing of what attacks find
             verdicts.setdefault(plain(one.name), []).append(one.result.verdict)
     if not verdicts:
         return "was not attacked", "were not attacked"

@@ -89,6 +89,8 @@ def prospects(found: DocumentSet) -> list[Prospect]:
     train, unsplit = _split(documents)
     sizes = Counter(documents[at].provider for at in train)
     named = len({documents[at].client for at in train} - {""})
+    places = {(documents[at].provider, documents[at].client) for at in train}
+    shared = sum(count > 1 for count in Counter(provider for provider, _ in places).values())
     clients = f"{counted(named, 'client')}, as the data name them"
     if not named:
         clients = f"at most {counted(len(sizes), 'client')}, one supplier each at least"
@@ -121,8 +123,11 @@ def prospects(found: DocumentSet) -> list[Prospect]:
         ),
         Prospect(
             f"privacy of suppliers ({', '.join(OF_PROVIDERS)})",
-            len(sizes) > 1 and trains,
-            f"{counted(len(sizes), 'supplier')} trained on, the smallest of "
+            len(sizes) > 1 and trains and not shared,
+            f"{counted(shared, 'supplier')} at several clients, which is refused: protect clients "
+            "(strategy=dp_fedavg), or leave data.source.client out"
+            if shared
+            else f"{counted(len(sizes), 'supplier')} trained on, the smallest of "
             f"{counted(smallest, 'page')}: privacy.providers is the fewest that any client has"
             f"{need_task}",
         ),

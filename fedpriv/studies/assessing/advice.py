@@ -81,8 +81,10 @@ def _more_suppliers(found: Assessed) -> Iterator[str]:
     dead = [row for row in found.rows if row.dead and row.unit]
     if dead and not (found.undefended and found.undefended.dead):
         yield (
-            f"Pool more {face(dead[0].unit)}s before you train privately: so few leave nothing of "
-            "a model at this ε, and some hundreds have been enough."
+            f"Pool more {face(dead[0].unit)}s before you train privately, or train for more rounds:"
+            f" {dead[0].title} left nothing of the model, and some hundreds of "
+            f"{face(dead[0].unit)}s have been enough. The same with "
+            "strategy.mechanism.noise_multiplier=0 tells whether noise is the reason."
         )
 
 

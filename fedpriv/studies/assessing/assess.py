@@ -33,7 +33,7 @@ from fedpriv.studies.assessing.matrix import Asked, Assessment, Defence, Matrix,
 from fedpriv.studies.assessing.outlook import Sides, outlook, sides_of
 from fedpriv.studies.trials import RUNS, TRAINING, Store, Trial
 from fedpriv.threat import access
-from fedpriv.threat.attack import NotApplicable
+from fedpriv.threat.attack import NotApplicable, Outline
 from fedpriv.threat.runner import ThreatModel
 from fedpriv.threat.scoring.registry import SCORERS
 from fedpriv.threat.surfaces.base import observer
@@ -319,6 +319,11 @@ def _withheld(
 
     Keepers that it needs are added to `kept`.
     """
+    if suits := getattr(order.attack, "suits", None):
+        try:
+            suits(Outline(model, masked=False, fewest=None, settings=order))
+        except NotApplicable as error:
+            return str(error), ""
     needed = _needs(order)
     if {*needed} & {*ASKED} and not isinstance(model, QuestionAnswerer):
         told = "answers no questions, as models vt5, donut and pix2struct do: leave the attack out"

@@ -51,6 +51,7 @@ class Cell:
         certain: seeds in which it needs no test, such as a message that was recovered exactly.
         said: what its leak lets the adversary do, in words that follow "can", by the seed in which
             that is least; "" where its scorer has none.
+        ours: whether fedpriv's own attack and scorer say it, whose words quote no document.
         numbers: of these seeds, which the rest is computed from.
         shared: whether the seeds share their data, as those of a folder do, so that each of them
             tells little more than the others.
@@ -79,6 +80,7 @@ class Cell:
     own_leaks: int = 0
     certain: int = 0
     said: str = ""
+    ours: bool = False
     numbers: Mapping[int, Number] = field(default_factory=dict)
     shared: bool = False
 
@@ -320,16 +322,17 @@ class Assessed:
         return f"Undefended, {can}{which}{cost}.{unsure}"
 
     def _size(self) -> str:
-        """Returns what so few units forbid to say."""
+        """Returns which attacks were not made, since so few units forbid to say anything."""
         few: dict[tuple[str, int], list[str]] = {}
         for name, one in self.outlooks.items():
-            if one.hopeless:
+            if one.hopeless and name in self.withheld:
                 few.setdefault((one.here, one.needed), []).append(name)
         told = [
             f"{_and(names)} ({here}, where it takes {needed:,} of each)"
             for (here, needed), names in few.items()
         ]
-        return f"With so few documents, nobody can measure {_and(told)}." if told else ""
+        why = "so few documents could not show a leak beside all else that is looked at"
+        return f"Not made, since {why}: {_and(told)}." if told else ""
 
     def _rest(self) -> Iterator[str]:
         """Yields what leaks under a defence alone, which models are dead, and what is open."""

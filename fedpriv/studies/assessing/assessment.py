@@ -124,6 +124,8 @@ def _redact(found: Assessed, folder: Path) -> Assessed:
             failed=cell.failed,
             own_leaks=cell.own_leaks,
             certain=cell.certain,
+            said=clean(cell.said) if cell.ours else "",
+            ours=cell.ours,
             numbers={seed: counting(one, clean) for seed, one in cell.numbers.items()},
             shared=cell.shared,
         )
@@ -421,6 +423,7 @@ def _cell(asked: Asked, mine: Sequence[_Trained], plan: Assessment, masked: bool
         ),
         certain=sum(results[seed].certain for seed in numbers),
         said=results[min(numbers, key=lambda seed: numbers[seed].value)].clause if numbers else "",
+        ours=all(result.public for result in results.values()),
         numbers=numbers,
         shared=len({one.source for one in planned}) < len(planned),
     )

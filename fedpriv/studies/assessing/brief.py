@@ -58,7 +58,10 @@ def write_brief(folder: Path) -> Path:
         answer=found.answer(),
         advice=advice(found),
         defences=_defences(found),
-        versions=", ".join(f"{name} {stamp(str(versions.get(name)))}" for name in COMPUTING),
+        # Without what stands behind a plus, as in 2.8.0+cpu: a version is digits.
+        versions=", ".join(
+            f"{name} {stamp(str(versions.get(name)).partition('+')[0])}" for name in COMPUTING
+        ),
         digest=json_digest(plan)[:16],
     )
     RunFolder(folder).write(BRIEF, text.encode("utf-8", "replace"))
@@ -84,5 +87,5 @@ def _defences(found: Assessed) -> Table:
                 *map(row.says, found.columns),
             )
         )
-    bounds = ("ε promised, at most", "AUC of any attack, at most")
+    bounds = ("ε, of the worst observer", "AUC of any attack, at most")
     return Table(("defence", found.metric, *bounds, *found.columns), tuple(told))

@@ -15,6 +15,7 @@ from fedpriv.report.render import page
 from fedpriv.report.wording import counted, show_bytes, show_seconds, show_value
 from fedpriv.studies.assessing.advice import advice
 from fedpriv.studies.assessing.assessed import NONE, Assessed, Cell
+from fedpriv.studies.assessing.effects import LEAKS
 from fedpriv.threat.results import Table
 
 MOST_PANELS = 6
@@ -49,10 +50,13 @@ def _numbers(cell: Cell) -> str:
     if cell.value is None or cell.interval is None:
         return ""
     between = f"{cell.value:.3g} [{cell.interval[0]:.3g}, {cell.interval[1]:.3g}]"
+    told = f"{between}, {cell.control:.3g} without a leak"
+    if cell.verdict == LEAKS:  # the size of what could have been shown no longer matters
+        return told
     could = "no leak of any size could have been shown"
     if cell.detectable is not None:
         could = f"from {cell.detectable:.3g} on, a leak would have been shown"
-    return f"{between}, {cell.control:.3g} without a leak; {could}"
+    return f"{told}; {could}"
 
 
 def _shown(epsilon: float | None) -> str:

@@ -266,7 +266,8 @@ def test_the_sentences_come_from_cells_that_can_tell(folder):
     assert assessment.read(folder).answer() == [
         "Undefended, membership succeeds (0.7, 0.5 without a leak), which good (f1 0.900) "
         "stops, where the undefended model has 0.950.",
-        "With so few documents, nobody can measure pmia (6 suppliers and 5 others, where it takes "
+        "Not made, since so few documents could not show a leak beside all else that is looked at: "
+        "pmia (6 suppliers and 5 others, where it takes "
         "37 of each).",
         "dead leaves a dead model, which says nothing for the defence.",
         "2 of 4 cells cannot tell.",
@@ -640,6 +641,16 @@ def test_the_brief_is_one_page_of_counts_without_a_name(folder):
     assert "8.70 for one supplier 0.913" in text
     assert "Train with good" in text
     assert not [word for word in ("Vega", "4711", "Adler", str(folder)) if word in text]
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_brief_says_what_leaks_in_the_plain_words_of_our_own_scorers(ours, folder):
+    found = dataclasses.replace(success(0.7), clause="tell who was there", public=ours)
+    for seed in (0, 1):
+        write_result(RunFolder(folder / "runs" / f"none{seed}"), "sm", found)
+    assert ("can tell who was there" in assessment.read(folder).answer()[0]) is True
+    shown = assessment.read(folder, redacted=True).answer()[0]
+    assert ("can tell who was there" in shown) is ours
 
 
 def test_a_brief_needs_a_training_without_a_defence(folder):

@@ -10,8 +10,9 @@ import yaml
 from PIL import Image
 
 from fedpriv.report.folder import read_run
+from fedpriv.runtime.run_folder import AUDIT
 from fedpriv.studies.comparison import compare, differences, render
-from fedpriv.threat.results import LEAK, NONE_SHOWN, Figure, Number, Result
+from fedpriv.threat.results import CANNOT_TELL, LEAK, NONE_SHOWN, Figure, Number, Result
 
 AUC = Number(0.83, (0.72, 0.92), 51, "provider", 0.5, 0.7, 0.003)
 
@@ -67,6 +68,20 @@ def test_the_page_says_what_differs(runs, tmp_path):
     assert ["strategy._target_", "FedAvg", "FLProviderDP"] in rows
     assert "F1: run 1 0.75, run 2 0.25; ε: run 2 8; pmia: run 1 0.83, run 2 0.53." in html
     assert "://" not in html
+
+
+@pytest.mark.parametrize(
+    ("audited", "said"), [(NONE_SHOWN, "may leak or not (pmia: cannot tell)"), (LEAK, "leaks (")]
+)
+def test_an_audit_of_the_noise_is_no_attack_that_found_nothing(audited, said, runs, tmp_path):
+    attack = runs[1] / "findings" / "pmia" / "result.json"
+    found = json.loads(attack.read_text()) | {"verdict": CANNOT_TELL}
+    attack.write_text(json.dumps(found))
+    audit = runs[1] / "findings" / AUDIT / "result.json"
+    audit.parent.mkdir()
+    audit.write_text(json.dumps(found | {"kind": "mechanism audit", "verdict": audited}))
+    html = compare(runs, tmp_path / "both.html").html
+    assert f"FL-PROVIDER-DP, ε 8.00, {said}" in html
 
 
 def test_a_redacted_comparison_has_no_paths(runs, tmp_path):

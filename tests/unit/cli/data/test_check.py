@@ -396,6 +396,9 @@ def test_the_clients_are_the_branches_and_providers_at_several_are_named(check, 
         "(fl_provider_dp):",
         "Firm A: Zürich West, east (old)",
     ]
+    # It is not praised further down as what the data are good for.
+    refused = next(line for line in lines if "strategy=dp_fedavg" in line)
+    assert refused.startswith("not enough: 1 supplier at several clients, which is refused")
 
 
 @pytest.mark.parametrize(("providers", "enough"), [(20, False), (70, True)])
