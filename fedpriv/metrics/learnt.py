@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 SCORES = {"f1": "F1", "anls": "ANLS", "accuracy": "accuracy"}
-"""Main scores, from 0 to 1, of models that tag, answer or classify."""
+"""Main scores, from 0 to 1, of models that tag, answer or classify; the first one counts."""
 
 LITTLE = 0.1
 """A score below it is next to nothing: labels of one kind, or answers at random, reach as much."""
 
-SAYS_LITTLE = "What an attack on such a model finds, or does not find, says little of a good one."
+SAYS_LITTLE = "What attacks on the model itself find, or do not find, says little of a good one."
 LEARN_MORE = f"{SAYS_LITTLE} Train for longer, or begin with trained weights (model.pretrained)."
 
 
@@ -21,14 +21,11 @@ def little_learnt(records: Iterable[Mapping[str, Any]]) -> str:
     Args:
         records: of the rounds, as metrics.jsonl has them, the last one last.
     """
-    scores = [
-        (shown, value)
-        for record in records
-        for name, shown in SCORES.items()
-        if isinstance(value := record.get(name), float)
-    ]
-    if not scores or not scores[-1][1] < LITTLE:
-        return ""
-    return "The model has learnt next to nothing ({} {:.2g} of held-out documents).".format(
-        *scores[-1]
-    )
+    told = ""
+    for record in records:
+        known = (name for name in SCORES if isinstance(record.get(name), float))
+        if name := next(known, ""):
+            score, told = record[name], ""
+            if score < LITTLE:
+                told = f"The model has learnt next to nothing ({SCORES[name]} {score:.2g})."
+    return told

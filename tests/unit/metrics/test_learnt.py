@@ -13,8 +13,9 @@ from fedpriv.metrics.learnt import little_learnt
         ([], ""),
         ([{"loss": 2.0}, {"round": 2}], ""),
         ([{"f1": 0.05}, {"f1": 0.4}, {"train_loss": 1.0}], ""),
-        ([{"f1": 0.5}, {"f1": 0.059}], "(F1 0.059 of held-out documents)"),
-        ([{"anls": 0.0004, "f1_seen": 0.9}], "(ANLS 0.0004 of held-out documents)"),
+        ([{"f1": 0.5}, {"f1": 0.059}, {"loss": 1.0}], "(F1 0.059)"),
+        ([{"anls": 0.0004, "f1_seen": 0.9}], "(ANLS 0.0004)"),
+        ([{"accuracy": 0.02, "anls": 0.4}], ""),  # no answer is right to the letter, many nearly
         ([{"accuracy": math.nan}], ""),
     ],
 )
