@@ -305,7 +305,7 @@ def _result(
     files = dict(scoring.files) | {f"{n}.png": pixels for n, pixels in remarks.pictures.items()}
     about_the_model = observer(granted.surfaces) in (HOLDER, ASKER, READER)
     if about_the_model and (little := little_learnt(run.folder.records(METRICS))):
-        remarks.notes.append(f"{little} {SAYS_LITTLE}")
+        remarks.notes.append(f"{little} {SAYS_LITTLE}".rstrip("."))
     nothing = Result(kind, "the attack handed back no claim", status=NOTHING_CLAIMED)
     whole = joined(results) if results else nothing
     return dataclasses.replace(
