@@ -89,6 +89,7 @@ def prospects(found: DocumentSet) -> list[Prospect]:
     train, unsplit = _split(documents)
     sizes = Counter(documents[at].provider for at in train)
     named = len({documents[at].client for at in train} - {""})
+    questions = sum(bool(q.answers) for at in train for q in documents[at].questions)
     places = {(documents[at].provider, documents[at].client) for at in train}
     shared = sum(count > 1 for count in Counter(provider for provider, _ in places).values())
     clients = f"{counted(named, 'client')}, as the data name them"
@@ -119,7 +120,8 @@ def prospects(found: DocumentSet) -> list[Prospect]:
         Prospect(
             f"privacy of examples ({', '.join(OF_EXAMPLES)})",
             len(train) > 1 and trains,
-            f"{counted(len(train), 'page')} trained on: privacy.examples={len(train)}{need_task}",
+            f"{counted(len(train), 'page')} trained on, privacy.examples={len(train)} of a model "
+            f"that tags; privacy.examples={questions} of one that answers{need_task}",
         ),
         Prospect(
             f"privacy of suppliers ({', '.join(OF_PROVIDERS)})",

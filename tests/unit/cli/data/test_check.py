@@ -72,7 +72,8 @@ WORKS_OF_THREE_RECEIPTS = [
     "strategies without noise (fedavg, fedsgd, centralised):",
     f"at most 2 clients, one supplier each at least{NOT_HELD_OUT}",
     "privacy of examples (feam_dp, fedavg_dp, centralised_dp, centralised_dp_sgd):",
-    "3 pages trained on: privacy.examples=3",
+    "3 pages trained on, privacy.examples=3 of a model that tags; privacy.examples=10 of one that "
+    "answers",
     "privacy of suppliers (fl_provider_dp, fl_provider_dp_adam, fl_provider_dp_one_step, "
     "provider_bandmf, centralised_provider_dp):",
     "2 suppliers trained on, the smallest of 1 page: privacy.providers is the fewest that any "
