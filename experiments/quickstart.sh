@@ -21,7 +21,7 @@ fed run gi_dqa name=quickstart-page "keep.transcript.clients=[0]" "runs=$runs"
 page=$last
 fed attack "$page" attack=closed_form originals=true ocr=null
 
-say "2. Ten organisations train a model on the slips of 279 suppliers, undefended and with FL-PROVIDER-DP at ε = 8."
+say "2. Ten organisations train a model on the slips of about 290 suppliers, undefended and with FL-PROVIDER-DP at ε = 8."
 say "   What does a curious server learn from their updates, what stops that, and what does it cost?"
 fed assess assessed_quick --brief "runs=$runs"
 
