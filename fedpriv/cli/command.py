@@ -56,7 +56,7 @@ class Command(click.Command):
             if words:
                 from fedpriv.config.overrides import check  # imports Hydra
 
-                check(words, ctx.command_path)
+                check(words, ctx.command_path, typed=bool(ctx.obj))
             status: int = super().invoke(ctx)
         except Exception as error:
             several: tuple[Path, ...] = ctx.params.get("run_dirs", ())

@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with owner_only(), tolerate_broken_pipes() as out, visible_output(), raise_on_sigterm():
         try:
             # Click's own `main` would handle interruptions and broken pipes in its own way.
-            with commands.make_context("fedpriv", given) as context:
+            with commands.make_context("fedpriv", given, obj=arguments is None) as context:
                 status: int = commands.invoke(context)
         except click.exceptions.Exit as end:  # after --help and --version
             status = end.exit_code

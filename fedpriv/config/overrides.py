@@ -195,8 +195,14 @@ def combinations(words: Sequence[str], source: str) -> list[list[str]]:
     return [list(combination) for combination in itertools.product(*axes)]
 
 
-def check(words: Sequence[str], source: str) -> None:
+def check(words: Sequence[str], source: str, *, typed: bool = True) -> None:
     """Checks that each word is an override, and that no key is given twice.
+
+    Args:
+        words: the overrides.
+        source: what they are given to.
+        typed: whether somebody has typed them, so that a key given twice is a slip. In a list that
+            Python has put together, the last one counts.
 
     Raises:
         Mistakes: with the line to type.
@@ -206,7 +212,7 @@ def check(words: Sequence[str], source: str) -> None:
         name, value, *_ = (*bare, "VALUE")
         told = f"type {in_shell(f'{name}={value}')}, and quote a value with spaces, 'KEY=a b'"
         problems.append(f"{' '.join(bare)}: is not of the form key=value; {told}")
-    keys = [key_of(word) for word in words if "=" in word]
+    keys = [key_of(word) for word in words if typed and "=" in word]
     for key in dict.fromkeys(key for key in keys if keys.count(key) > 1):
         values = values_of(key, words)
         given = " ".join(f"{key}={value}" for value in values)

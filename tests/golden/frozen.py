@@ -217,9 +217,7 @@ def numbers(values: object, name: str = "") -> dict[str, float]:
 
 def attack(name: str, run_dir: Path, *more: str) -> dict[str, float]:
     """Runs one of ATTACKS on a run folder, with more settings; returns the numbers it found."""
-    # On a command line, a setting that is given twice is refused.
-    given = {word.partition("=")[0]: word for word in (*ATTACKS[name], *more)}
-    command("attack", str(run_dir), *given.values())
+    command("attack", str(run_dir), *ATTACKS[name], *more)
     return findings(run_dir, ATTACKS[name][0].partition("=")[2])
 
 

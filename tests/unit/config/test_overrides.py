@@ -1,5 +1,7 @@
 """Overrides: what is a path, what a sweep, and what to type in place of what cannot be read."""
 
+import re
+
 import pytest
 
 from fedpriv.cli.main import main
@@ -83,10 +85,18 @@ def test_what_cannot_be_read_says_what_to_type(word, why):
         ),
     ],
 )
-def test_words_that_are_no_overrides_are_refused_with_the_line_to_type(words, line, capsys):
-    assert main(["run", "quickstart", *words]) == 2
+def test_words_that_are_no_overrides_are_refused_with_the_line_to_type(
+    words, line, capsys, monkeypatch
+):
+    monkeypatch.setattr("sys.argv", ["fedpriv", "run", "quickstart", *words])
+    assert main() == 2
     (problem,) = capsys.readouterr().err.splitlines()[1:]
     assert line in problem
+
+
+def test_of_a_setting_that_python_gives_twice_the_last_counts(capsys):
+    assert main(["run", "quickstart", "rounds=7", "rounds=0", "--settings"]) == 0
+    assert re.search(r"^rounds +0 ", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
