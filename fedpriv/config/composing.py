@@ -32,11 +32,6 @@ KEEP = "keep"
 """The section, and the group, of what a run keeps for attacks."""
 STRATEGY = "strategy"
 """The section, and the group, of the server's half of the algorithm."""
-MASKED = "masked"
-"""``${masked:A,B}`` in an experiment file is B where sums are masked, else A."""
-UNBOUNDED = "unbounded"
-"""``${unbounded:A,B}`` in an experiment file is B where the strategy has no mechanism, which bounds
-what a client sends, else A."""
 COMPOSED = "composed"
 """Where a run's settings say from which file, by which overrides, they were composed."""
 MADE_BY_THE_RUN = ("started", "versions", COMPOSED)
@@ -50,6 +45,11 @@ differ between a tiny model and a published one, such as the learning rate."""
 BY_CLIENT = "by_client"
 """``${by_client:A,B}`` in the section `data.partition` is B where `data.source.client` names the
 clients, so that they are dealt their own, else A. It is A too where another partition is set."""
+MASKED = "masked"
+"""``${masked:A,B}`` in an experiment file is B where sums are masked, else A."""
+UNBOUNDED = "unbounded"
+"""``${unbounded:A,B}`` in an experiment file is B where the strategy has no mechanism, which bounds
+what a client sends, else A."""
 
 OF_HYDRAS_COMMAND_LINE = (
     *("~hydra/output", "~hydra/launcher", "~hydra/sweeper", "~hydra/help", "~hydra/hydra_help"),

@@ -11,7 +11,6 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedpriv.config import catalogue, composing, yaml_file
-from fedpriv.config.overrides import check as check_words
 from fedpriv.config.overrides import read, split
 from fedpriv.runtime.refusals import Mistakes, near
 
@@ -25,7 +24,6 @@ def options(source: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str
     Raises:
         Mistakes: if one of them cannot be read.
     """
-    check_words(words, source)
     settings, rest, problems = dict[str, Any](), list[str](), list[str]()
     for word in words:
         key, text = split(word)
